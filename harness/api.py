@@ -1,51 +1,15 @@
-"""The functions of the package `harness`: comparisons from Python, as data frames.
+"""The functions of the package `harness`: comparisons from Python, as data frames."""
 
-They, and those of `FACE`, are all that the command line calls.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from zoo.registry import UserError, Value, checked, unknown
+from zoo.registry import UserError, Value, checked
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from harness.records.overview import Entry
-    from reports.advice import Values
-
-FACE: Mapping[str, str] = {
-    "harness.catalogue": "listed", "harness.checks": "examine",
-    "harness.costs.plan": "CostRequest", "harness.engines": "resources",
-    "harness.first": "first text=first_text", "harness.recipes": "show=recipe_text",
-    "harness.records.store": "require_folder", "harness.rows": "check_row",
-    "harness.records.suites": "find=suite_of show=suite_text",
-    "harness.report": "comparison matrix_of results_in summary"
-    " write_costs write_report write_site write_study",
-    "harness.runs": "Comparison Execution Shown compare fit_baselines measured",
-    "harness.stores": "content require_records", "harness.studies": "find=study_of names=studies",
-    "harness.suite": "hours run_suite", "tasks.control.environment": "record",
-    "tasks.data.sources": "fetch_data import_all status=data_sets",
-    "tasks.data.trajectories": "write=write_trajectories",
-}  # fmt: skip
-"""Further functions and classes of commands, by module, each with the name that it has here."""
-
-NAMES = {
-    name.rpartition("=")[2]: f"{module}:{name.partition('=')[0]}"
-    for module, names in FACE.items()
-    for name in names.split()
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Imported when it is used: the import of torch takes seconds.
-    return resolve_name(NAMES[name])
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -65,92 +29,7 @@ def load(store: Folders = "runs") -> "pd.DataFrame":
     """
     from harness.records.frame import frame
 
-    return frame(*_folders(store))
-
-
-@checked
-def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFrame":
-    """Return the matrix of a suite, a row for each variant that was run.
-
-    `suite` is its name or a TOML file; `store` a folder of records, or several, None for the
-    published. Columns are those of `reports.matrix.matrix` with the form before each name,
-    `causal.recall`, `bidirectional.time.4096`; `outdated` is True where a run of the row is.
-    """
-    from harness import stores
-    from harness.records.store import require_folder
-    from harness.records.suites import find
-    from harness.report import tables_of
-
-    folders = [*map(require_folder, _folders(store or ()))] or stores.stores_of(None)
-    return tables_of(find(suite), stores.results_of(suite, *folders)).joined
-
-
-@checked
-def advise(
-    needs: Names, length: Annotated[int, Field(ge=1)], operation: Text = "train", *,
-    memory: Natural | None = None, suite: Text = "laptop", store: Text | Path | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Return the variants that no other beats in accuracy, time and memory at once.
-
-    Args:
-        needs: questions of one form, or what their names begin or else end with: `recall`.
-        length: tokens of a sample, at which costs are compared; the nearest measured one counts.
-        operation: `train`, `forward`, `prefill` or `decode`.
-        memory: the most bytes of a sample; None for any.
-        suite: its name, or a TOML file.
-        store: records in addition to the published ones.
-
-    Returns:
-        See `reports.advice.rules.advise`; and the `query` and the `setting` of its costs.
-    """
-    names = [needs] if isinstance(needs, str) else needs
-    folder = Path(store) if store else None
-    table, query, result = ask(names, operation, length, memory, suite=suite, store=folder)
-    return {"query": query, "setting": table["setting"], **result}
-
-
-def ask(
-    needs: Sequence[str], operation: str, length: int, memory: float | None = None, *,
-    suite: str = "laptop", store: Path | None = None,
-) -> "tuple[Values, Values, Values]":  # fmt: skip
-    """Return table, query and result of `advise`; costs of `store` replace the published ones."""
-    import json
-    import shlex
-
-    from harness import stores
-    from harness.catalogue import described
-    from harness.records.fields import require_known
-    from harness.records.suites import FOLDER, find
-    from reports import advice
-    from reports.suite_results import results
-
-    chosen = find(suite)
-    names = [question.name for question in chosen.questions]
-    wanted: dict[str, None] = {}
-    for need in needs:
-        found = [name for name in names if name == need or name.startswith(f"{need}-")]
-        found = found or [name for name in names if name.endswith(f"-{need}")]
-        if not found:
-            raise UserError(unknown(f"question of {chosen.key}", need, names))
-        wanted |= dict.fromkeys(found)
-    require_known("pass", [operation], advice.PASSES)
-    query: Values = {"length": length, "pass": operation, "memory": memory, "needs": [*wanted]}
-    # The table of the published records, which `harness.cli.pages` writes.
-    path = FOLDER / f"{chosen.name}.json"
-    table = {} if store or not path.exists() else json.loads(path.read_text("utf-8"))
-    # The file may be older than the questions of the suite.
-    if {*table.get("forms", ())} != {*names}:
-        content = stores.results_of(chosen.name, *stores.stores_of(store))
-        of = results(content.runs, chosen, content.rules)
-        table = advice.table(of.answers(), of.seeds, content.costs, chosen, described())
-    # A suite of a user is named by its file.
-    table["suite"] = shlex.quote(suite if suite.endswith(".toml") else chosen.key)
-    key, conflict = advice.rules.setting_of(table, query)
-    if conflict:
-        raise UserError(conflict)
-    if measured := table["lengths"].get(key):
-        query |= {"length": min(max(length, measured[0]), measured[-1]), "asked": length}
-    return table, query, advice.advise(table, query)
+    return frame(*folders_of(store))
 
 
 @checked
@@ -181,18 +60,15 @@ def run(
     from harness.arguments import registered, tasks_in
     from harness.engines import resources
     from harness.records.frame import of_records
-    from harness.runs import Comparison, Execution, compare
+    from harness.runs import Execution, compare
 
-    names, tasks = registered(_names(attention)), tasks_in(_names(task))
-    comparison = Comparison(
-        attention=names, task=[*filter(None, tasks)], seeds=seeds, budget=budget, device=device,
-        precision=precision, positions=positions, settings=overrides, tune=tune,
+    names, tasks = registered(names_of(attention)), tasks_in(names_of(task))
+    used = resources(device=device, workers=workers, threads=threads)
+    outcomes, costs, _ = compare(
+        names, [*filter(None, tasks)], Execution(store=Path(store), cost=cost, resources=used),
+        seeds=seeds, budget=budget, precision=precision, positions=positions, settings=overrides,
+        tune=tune,
     )  # fmt: skip
-    how = Execution(
-        store=Path(store), cost=cost,
-        resources=resources(device=device, workers=workers, threads=threads),
-    )  # fmt: skip
-    outcomes, costs, _ = compare(comparison, how)
     return of_records([record for record, _ in outcomes], costs)
 
 
@@ -203,7 +79,6 @@ def cost(
     heads: Size = 2, causal: bool = False, precision: str = "auto", device: str = "auto",
     store: Text | Path = "runs", rerun: bool = False, keep_outdated: bool = False,
     seconds: Annotated[float, Field(ge=0)] = 3.0, timeout: Annotated[float, Field(gt=0)] = 600.0,
-    show: Callable[..., None] = lambda record, new: None,
     settings: Mapping[str, Mapping[str, Value]] | None = None,
     **options: Mapping[str, Value],
 ) -> "pd.DataFrame":  # fmt: skip
@@ -228,22 +103,22 @@ def cost(
         timeout: seconds of a measurement, at most.
         rerun: whether to repeat them.
         keep_outdated: whether measurements of earlier code are results.
-        show: called with each record as it is made, and whether it is new.
         settings: as `options`, for names that are those of other arguments.
         options: by variant, or by `model` with level `step`.
     """
     from harness.arguments import registered
-    from harness.costs.plan import CostRequest
-    from harness.runs import Execution, Shown, measured
+    from harness.costs.plan import measurements
+    from harness.costs.sweep import measure_all, present
+    from harness.records.frame import of_costs
 
-    return measured(CostRequest(
-        attentions=registered(_names(attention)), lengths=lengths, operations=_names(passes),
-        level=level, batching=batch, dim=dim, heads=heads, causal=causal, precision=precision,
-        device=device,
+    folder, names = Path(store), registered(names_of(attention))
+    specs = measurements(
+        names, lengths, names_of(passes), level=level, batching=batch, dim=dim, heads=heads,
+        causal=causal, precision=precision, device=device,
         settings={**(settings or {}), **options},
-    ), Execution(
-        store=Path(store), seconds=seconds, timeout=timeout, rerun=rerun,
-        keep_outdated=keep_outdated, shown=Shown(cost=show),
+    ) if names else present(folder, device, rerun=rerun)  # fmt: skip
+    return of_costs(measure_all(
+        specs, folder, seconds=seconds, timeout=timeout, rerun=rerun, keep_outdated=keep_outdated
     ))  # fmt: skip
 
 
@@ -263,15 +138,6 @@ def check(
 
     settings = {name.rpartition(":")[2]: options} if options else {}
     return pd.DataFrame(examine(name, settings, fast=fast, only=only)[0])
-
-
-def status(store: Path) -> "list[Entry]":
-    """Return the runs of a store that are done, running, interrupted, failed or outdated."""
-    from harness.records.overview import overview
-    from harness.records.store import Store, require_folder
-    from harness.stores import with_warnings
-
-    return with_warnings(overview(Store(require_folder(store))))[0]
 
 
 def pack(store: Path, out: Path, *, suite: str = "", row: str = "") -> tuple[list[Path], int]:
@@ -300,11 +166,13 @@ def pack(store: Path, out: Path, *, suite: str = "", row: str = "") -> tuple[lis
     return written, len(lines)
 
 
-def _names(names: Names) -> list[str]:
+def names_of(names: Names) -> list[str]:
+    """Return one name, or several, as a list."""
     return [names] if isinstance(names, str) else [*names]
 
 
-def _folders(stores: Folders | tuple[()]) -> list[Path]:
+def folders_of(stores: Folders | tuple[()]) -> list[Path]:
+    """Return the folders of stores, of which `published` is the published records'."""
     from harness.stores import PUBLISHED
 
     every = [stores] if isinstance(stores, str | Path) else stores

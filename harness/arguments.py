@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 from zoo.registry import UserError
 
-if TYPE_CHECKING:
-    from harness.engines import Resources
-
 MOST = 10_000  # The most integers of a list, and trajectories of a file
+
 LONGEST = 2**24  # The most tokens of a sample, and the largest width
+
 LENGTHS = "256:16384 or 1000,2k"  # An example of lengths
+
 LONGEST_NAME = 4096  # The most characters of a name: as of a path
+
 CLASS = re.compile(r"[\w.]+:\w+")  # MODULE:CLASS, alone or as a part of a composition
 
 
@@ -43,46 +44,6 @@ class Shared:
     rerun: bool = False
     keep_outdated: bool = False
     store: Path = Path("runs")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Runs(Shared):
-    """The questions of runs, and their engine.
-
-    Attributes:
-        task: TASK, MODULE:CLASS, or TASK,TASK,...; repeatable; by default listops, or as --budget
-            SUITE/QUESTION says.
-        budget: Recipe: smoke, laptop, paper, a TOML file, or SUITE/QUESTION: laptop@2/copy.
-        seeds: Seeds and ranges: 0-2,7; by default 0, with --tune 1-5.
-        positions: learned, rotary or none; by default learned, or as --budget SUITE/QUESTION says.
-        compile: torch.compile; by default on CUDA only.
-        engine: Engine of the runs, such as local, ray or slurm; see docs/grids.md.
-        workers: Runs at once; 0 is 1 on this machine, and all that have room elsewhere.
-        threads: CPU threads of a run; 0 is a worker's share of this machine, 1 elsewhere.
-        slurm: NAME=VALUE for Slurm, as partition=gpu; repeatable.
-    """
-
-    task: list[str] | None = None
-    budget: str = "laptop"
-    seeds: str | None = None
-    positions: str = ""
-    compile: bool | None = None
-    engine: str = "local"
-    workers: Annotated[int, {"min": 0}] = 0
-    threads: Annotated[int, {"min": 0}] = 0
-    slurm: list[str] | None = None
-
-    def resources(self) -> "Resources":
-        from harness.engines import resources
-
-        parameters = {n: value for n, _, value in (t.partition("=") for t in self.slurm or ())}
-        if not all(name and value for name, value in parameters.items()):
-            texts = " ".join(self.slurm or ())
-            raise UserError(f"--slurm {texts}: give NAME=VALUE, as partition=gpu")
-        return resources(
-            self.engine, workers=self.workers, threads=self.threads, device=self.device,
-            parameters=parameters,
-        )  # fmt: skip
 
 
 def split(text: str) -> list[str]:

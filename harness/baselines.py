@@ -1,10 +1,11 @@
 """The baselines of a task, fitted step by step and stored with each step; and shallow models."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from harness.data import Data
+from harness.data import Data, data_of
 from harness.environment import describe
 from harness.records.baselines import ShallowModel, ShallowStudy, TaskBaselines
 from harness.records.fields import now
@@ -16,8 +17,7 @@ from tasks.baselines.fitting import Features, trees
 from tasks.contract import Score, Splits
 from zoo.registry import Value
 
-# Called with the name of a step that begins, the number of steps before it, and of all.
-OnStep = Callable[[str, int, int], None]
+LOG = logging.getLogger(__name__)
 
 # Learning rate of the boosted trees of a study: a third of the one of `tasks.baselines`.
 STUDY_RATE = 0.1
@@ -29,9 +29,7 @@ STUDY_SETTINGS: Mapping[str, Mapping[str, Value]] = {
 }  # fmt: skip
 
 
-def fit(
-    spec: TaskSpec, data_of: Callable[[TaskSpec], Data], store: BaselineStore, on_step: OnStep
-) -> TaskBaselines:
+def fit(spec: TaskSpec, store: BaselineStore) -> TaskBaselines:
     # Each step is stored when it is fitted: a process that is ended loses the step that it is at.
     # Data are read only if something is left to fit.
     store.require_writable()
@@ -48,7 +46,8 @@ def fit(
                 left=tuple(all_steps), started=now(), environment=describe("cpu"),
             )  # fmt: skip
         for name in found.left:
-            on_step(name, len(all_steps) - len(found.left), len(all_steps))
+            number, count = len(all_steps) - len(found.left) + 1, len(all_steps)
+            LOG.info("baselines of %s: %s (%s of %s)", spec.key, name, number, count)
             scores = {name: found.metric.value(mean) for name, mean in all_steps[name]().items()}
             update = {"scores": {**found.scores, **scores}, "left": found.left[1:]}
             found = found.model_copy(update=update)

@@ -23,7 +23,7 @@ from harness.records.fields import require_known
 from harness.records.record import Record
 from harness.records.store import Store
 from harness.train import Progress, Trainer
-from zoo.registry import UserError
+from zoo.registry import UserError, in_one_line
 
 # Errors of reading a damaged file.
 DAMAGE = (
@@ -84,10 +84,9 @@ def load(
 ) -> Progress:
     saved = read(path)
     state: dict[str, Any] = saved if isinstance(saved, dict) else {}
-    if missing := [part for part in PARTS if part not in state]:
-        with _problem(path, f"it has no {', '.join(missing)}"):
-            raise LookupError(missing)
-    with _problem(path, "its progress or its number of steps is not possible in this run"):
+    with _problem(path):
+        if missing := [part for part in PARTS if part not in state]:
+            raise LookupError(f"it has no {', '.join(missing)}")
         progress = Progress.model_validate_json(state["progress"])
         steps = [point.step for point in progress.curve]
         in_range = max([progress.best_step, *steps]) <= progress.step <= trainer.spec.steps
@@ -95,18 +94,14 @@ def load(
             raise ValueError("its steps are not this run's")
     if reason := rejects(progress):
         raise DamagedError(f"{path} is {reason}")
-    with _problem(path, "its sums of losses are not tensors by name"):
+    with _problem(path):
         progress.sums = _to_device(trainer.device, state["sums"])
-    with _problem(path, "its best weights have other names or shapes than this model's"):
         progress.best_state = _to_device(trainer.device, state["best_state"])
         if progress.best_state or progress.best is not None:
             # A state that does not fit the model is an error now rather than after training.
             trainer.model.load_state_dict(progress.best_state)
-    with _problem(path, "its weights have other names or shapes than this model's"):
         trainer.model.load_state_dict(state["model"])
-    with _problem(path, "its state of the optimiser does not fit this model"):
         trainer.optimizer.load_state_dict(state["optimizer"])
-    with _problem(path, "its states of the random generators do not fit this machine"):
         torch.set_rng_state(state["random"]["cpu"])
         if "cuda" in state["random"]:
             torch.cuda.set_rng_state(state["random"]["cuda"])
@@ -118,13 +113,13 @@ def _trailer(content: bytes) -> bytes:
 
 
 @contextmanager
-def _problem(path: Path, what: str) -> Iterator[None]:
+def _problem(path: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
         raise UserError(
-            f"{path} is not a checkpoint of this run: {what}; delete it, or start the run again "
-            "with --rerun"
+            f"{path} is not a checkpoint of this run ({in_one_line(error)}); delete it, or start "
+            "the run again with --rerun"
         ) from error
 
 

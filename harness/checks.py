@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
@@ -19,6 +19,8 @@ from zoo import conformance as of_variants
 from zoo.registry import UserError, unknown
 from zoo.variants import variants
 
+LOG = logging.getLogger(__name__)
+
 Row = dict[str, Any]
 
 
@@ -30,14 +32,9 @@ class Checks(NamedTuple):
     pairs: list[tuple[Any, Any]]
 
 
-# Called with the number of all checks, of those that have ended, seconds, label and result.
-Show = Callable[[int, int, float, str, Any], None]
-
-
 def examine(
     name: str, settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), *,
     fast: bool = False, only: Sequence[str] | None = None, store: Path | None = None,
-    show: Show = lambda *result: None,
 ) -> tuple[list[Row], list[str], list[Path]]:  # fmt: skip
     """Run every check of a variant or a task, or those in `only`; certify a variant to `store`.
 
@@ -53,7 +50,7 @@ def examine(
     if others := settings.keys() - {owner}:
         raise UserError(f"--set {min(others)}: only {owner!r} is checked; set its options")
     checks = checks_of(name, settings.get(owner, {}), fast=fast, only=only or ())
-    rows = results_of(checks, show)
+    rows = results_of(checks)
     certificates = [certify(owner, checks, rows, store)] if store else []
     return rows, failed(rows, checks.kind), certificates
 
@@ -97,7 +94,7 @@ def checks_of(
     return Checks(kind, pairs)
 
 
-def results_of(checks: Checks, show: Show = lambda *result: None) -> list[Row]:
+def results_of(checks: Checks) -> list[Row]:
     rows = []
     for count, (form, check) in enumerate(checks.pairs, 1):
         before, disabled = perf_counter(), logging.root.manager.disable
@@ -108,13 +105,22 @@ def results_of(checks: Checks, show: Show = lambda *result: None) -> list[Row]:
         finally:
             logging.disable(disabled)
         seconds = perf_counter() - before
-        show(len(checks.pairs), count, seconds, form.label, result)
+        LOG.info(_line(len(checks.pairs), count, seconds, form.label, result))
         rows.append({
             checks.kind: form.label, "group": check.group, "check": result.check,
             "passed": result.passed, "seconds": round(seconds, 3), "detail": result.detail,
             "expected_failure": result.expected_failure,
         })  # fmt: skip
     return rows
+
+
+def _line(total: int, count: int, seconds: float, label: str, result: Any) -> str:
+    verdict, reason = "ok  " if result.passed else "FAIL", result.expected_failure
+    note = f" [expected failure: {reason}]" if reason else ""
+    if reason and not result.passed:
+        note = f" [passes, but is declared in expected_failures: {reason}; remove it there]"
+    progress = f"{count:{len(str(total))}} of {total} {seconds:5.1f} s"
+    return f"{progress}  {verdict} {label}: {result.check}: {result.detail}{note}"
 
 
 def failed(rows: Sequence[Row], kind: str) -> list[str]:
@@ -143,19 +149,17 @@ def is_certified(name: str, certificate: Certificate | None) -> bool:
     return certificate.version == expected != "" and present == pairs
 
 
-def require_passed(
-    name: str, options: Mapping[str, Any], store: Path, show: Show, announce: Callable[[str], None]
-) -> None:
+def require_passed(name: str, options: Mapping[str, Any], store: Path) -> None:
     checks, found = checks_of(name, options), CertificateStore.within(store).read_one(name)
     certificate = found if isinstance(found, Certificate) and found.passed else None
     if not options and is_certified(name, certificate):
-        announce(f"{name}: its certificate is already present")
+        LOG.info("%s: its certificate is already present", name)
         return
-    rows = results_of(checks, show)
+    rows = results_of(checks)
     if wrong := failed(rows, "variant"):
         raise UserError(
             f"{'; '.join(wrong)}: {len(wrong)} of {len(rows)} checks fail; correct {name}, or "
             "declare them in expected_failures"
         )
     if not options and version_of(variants.find(name)):
-        announce(str(certify(name, checks, rows, store)))
+        LOG.info("%s", certify(name, checks, rows, store))

@@ -1,7 +1,8 @@
 """The data of a task: its splits and their digests, each computed once."""
 
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,7 +16,8 @@ from tasks.metrics import Metric
 from zoo.registry import UserError, in_one_line
 from zoo.variants import variants
 
-# The first words of numpy's messages about sizes that exceed the address space.
+LOG = logging.getLogger(__name__)
+
 TOO_LARGE = ("array is too big", "Maximum allowed dimension")
 
 
@@ -83,7 +85,7 @@ _READ: dict[tuple[type[Task], str], Data] = {}
 _TASKS: dict[str, Task] = {}
 
 
-def data_of(spec: TaskSpec, announce: Callable[[str], None] = lambda line: None) -> Data:
+def data_of(spec: TaskSpec) -> Data:
     name = json.dumps([spec.name, spec.options])
     if name not in _TASKS:
         _TASKS[name] = create(spec.name, **spec.options)
@@ -91,7 +93,7 @@ def data_of(spec: TaskSpec, announce: Callable[[str], None] = lambda line: None)
     if task.key != spec.key:
         raise UserError(f"the run is of task {spec.key!r}, which is now {task.key!r}; run it again")
     if isinstance(task, GeneratedTask) and not task.is_cached():
-        announce(f"{task.key}: generate data")
+        LOG.info("%s: generate data", task.key)
     data = Data.of(task)
     if spec.digests and {**data.digests} != spec.digests:
         raise UserError(f"the data of {task.key} have changed since the run; run it again")

@@ -1,7 +1,7 @@
 """The place of a variant among the published rows of a suite, and the cost of a layer of it."""
 
+import logging
 import os
-import shlex
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,16 +21,13 @@ from harness.records.versions import built_in, is_current
 from harness.runs import Execution, execute
 from harness.suite import layer_costs, rows_of, specs_of
 from harness.tuning import at_rate, finals
-from reports.layer_costs import FORMS
-from reports.markdown import rendered
-from reports.suite_results import NO_BASELINES, question_results
-from reports.text import text_table
 from zoo.registry import UserError
 
-# The suites, of which the first with a first question of its form counts; the seed of runs.
+LOG = logging.getLogger(__name__)
+
 SUITES, SEED = ("lra", "laptop"), 1
 
-HEAD = ("place", "attention", "score", "95 % interval")
+FORMS = ("causal", "bidirectional")
 
 LENGTHS = (256, 1024, 4096)  # Tokens at which a layer is measured
 
@@ -41,7 +38,7 @@ Document = dict[str, Any]
 
 
 def first(names: Sequence[str], how: Execution, named: Sequence[str] = SUITES) -> Document:
-    """Train each variant on the first questions of a suite, and measure a layer; see `text`."""
+    """Train each variant on the first questions of a suite, and measure a layer."""
     device, documents = how.resources.device, []
     if how.resources.engine == "local" and not how.resources.workers and device == "cpu":
         threads = how.resources.threads or os.cpu_count() or 1
@@ -124,11 +121,8 @@ def placed(found: Document, row: str, question: str, answers: pd.DataFrame) -> D
 
 
 def _interval(run: Mapping[Hashable, Any]) -> str:
-    found = question_results(pd.DataFrame([run]), NO_BASELINES)
-    score = found.scores.get(run["row"])
-    if score is None:
-        return ""
-    return f"[{found.metric.text(score.low)}, {found.metric.text(score.high)}]"
+    ends = [f"{run[end]:z,.{run['digits']}f}" for end in ("low", "high")]
+    return "" if pd.isna(run["low"]) else f"[{', '.join(ends)}]"
 
 
 def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Document]]:
@@ -142,63 +136,17 @@ def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Doc
         return {}
     rates = measurement.measure_limits(torch.device(device), suite.cost.precision, 0.1)
     found: dict[str, list[Document]] = {form: [] for form in FORMS}
-    with how.shown.fitting(f"{row.label}, cost of a layer") as on_step:
-        for done, ((causal, length), spec) in enumerate(sorted(of_row.items(), reverse=True)):
-            form = FORMS[0 if causal else 1]
-            on_step(f"{form}, {length:,} tokens", done, len(of_row))
-            outcome = sweep.measure_in_process(spec, rates, seconds=SECONDS, timeout=TIMEOUT)
-            line: Document = {"tokens": length, "reason": outcome.reason or outcome.status}
-            if measured := outcome.measured:
-                line |= {
-                    "milliseconds": 1000 * measured.seconds.median, "reason": measured.no_ratio,
-                    "time_ratio": measured.ratio.median if measured.ratio else None,
-                    "memory_ratio": measured.memory_ratio,
-                }  # fmt: skip
-            found[form].insert(0, line)
+    for done, ((causal, length), spec) in enumerate(sorted(of_row.items(), reverse=True), 1):
+        form = FORMS[0 if causal else 1]
+        text = f"{form}, {length:,} tokens ({done} of {len(of_row)})"
+        LOG.info("%s, cost of a layer: %s", row.label, text)
+        outcome = sweep.measure_in_process(spec, rates, seconds=SECONDS, timeout=TIMEOUT)
+        line: Document = {"tokens": length, "reason": outcome.reason or outcome.status}
+        if measured := outcome.measured:
+            line |= {
+                "milliseconds": 1000 * measured.seconds.median, "reason": measured.no_ratio,
+                "time_ratio": measured.ratio.median if measured.ratio else None,
+                "memory_ratio": measured.memory_ratio,
+            }  # fmt: skip
+        found[form].insert(0, line)
     return {form: lines for form, lines in found.items() if lines}
-
-
-def text(document: Document, machine: str) -> str:
-    """The document of a row as text: at most 32 lines."""
-    row = document["row"]
-    outdated = {name for found in document["questions"] for name in found.get("outdated", ())}
-    results = [
-        (found, f"not run: {found.get('reason')}" if found["score"] is None
-         else text_table(HEAD, _lines(row, found)))
-        for found in document["questions"]
-    ]  # fmt: skip
-    return rendered(
-        "first.txt.j2", of=document, seed=SEED, machine=machine, outdated=len(outdated),
-        results=results, plan=suites.find(document["suite"]).cost,
-        tables=[_cost_table(form, lines) for form, lines in document["layers"].items()],
-        name=shlex.quote(document.get("attention", row)),
-    ).rstrip("\n")  # fmt: skip
-
-
-def _cost_table(form: str, lines: Sequence[Document]) -> str:
-    head = [f"{form}; tokens", *(f"{line['tokens']:,}" for line in lines)]
-    return text_table(head, [
-        [what, *(f"{line[name]:.2f}" if line.get(name) is not None else str(line["reason"])
-                 for line in lines)]
-        for what, name in (("time", "time_ratio"), ("memory", "memory_ratio"))
-    ])  # fmt: skip
-
-
-def _lines(row: str, found: Document) -> list[list[str]]:
-    others, at, before = found["others"], found["place"] - 1, found["published"]
-    lines = {
-        other["place"]: [str(other["place"]), other["row"], f"{other['mean']:.1f}",
-                         other["interval"]]
-        for other in (others[n] for n in (0, at - 1, at) if 0 <= n < len(others))
-    }  # fmt: skip
-    note = "" if before is None else f"; published: {before:.1f}"
-    lines[found["place"]] = [
-        f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}",
-        f"{found['interval']}, 1 seed{note}",
-    ]  # fmt: skip
-    ordered = [line for _, line in sorted(lines.items())]
-    if not found["ranks"]:
-        ordered = [["", *line[1:]] for line in ordered]
-    if rule := found["baseline"]:
-        ordered.append(["", f"baseline: {rule[0]}", f"{rule[1]:.1f}", ""])
-    return ordered

@@ -1,5 +1,6 @@
 """Many runs: those without a final record are executed, each by one process at a time."""
 
+import logging
 import time
 import warnings
 from collections import Counter, deque
@@ -7,21 +8,20 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 
 from harness.data import is_out_of_memory, restore
 from harness.engines import Resources, start
 from harness.environment import use_threads
-from harness.memory import require_fit
-from harness.model import build_model
+from harness.model import build_model, require_fit
 from harness.provenance import is_foreign, is_outdated
-from harness.records.locks import State
+from harness.records.overview import summary
 from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
-from harness.runner import Result, execute, execute_elsewhere
+from harness.runner import Result, execute, execute_elsewhere, title
 from zoo.contract import Unsupported
 from zoo.registry import UserError, build, in_one_line
 
@@ -29,6 +29,10 @@ ATTEMPTS = 3  # Processes that may end during a run, before it counts as failed
 
 # The fields of a specification that a model depends on.
 OF_MODELS = {"question", "attention", "layers", "options", "values", "device"}
+
+LOG = logging.getLogger(__name__)
+
+SECONDS_PER_SUMMARY = 60.0  # Seconds between two lines with the state of a grid
 
 SECONDS_PER_LOOK = 1.0  # Seconds between two looks at the runs of other processes
 
@@ -106,27 +110,8 @@ def _try_to_build(spec: RunSpec) -> None:
             raise
 
 
-@runtime_checkable
-class View(Protocol):
-    def begin(self, total: int, done: int) -> None:
-        """A grid of `total` runs begins; `done` of them are finished already."""
-
-    def show(self, spec: RunSpec, state: State) -> None:
-        """A run of this command has begun, or may have a new state."""
-
-    def ended(self, record: Record, trace: str) -> None:
-        """The run has an outcome; `trace` is the traceback of one that failed now, else empty."""
-
-    def refresh(self, others: int) -> None:
-        """Time has passed; other commands execute that many runs of this grid."""
-
-
-class NoView(View):
-    """Shows nothing."""
-
-
 def run_all(
-    checked_runs: Sequence[Checked], store: Store, resources: Resources, view: View, *,
+    checked_runs: Sequence[Checked], store: Store, resources: Resources, *,
     rerun: bool = False, keep_checkpoints: bool = False,
 ) -> list[tuple[Record, bool]]:  # fmt: skip
     # A run that another command executes is left to it, and executed here if that ends before the
@@ -140,18 +125,17 @@ def run_all(
         with store.locks.unused(name) as unused:
             if unused:
                 store.checkpoint(run.spec).unlink(missing_ok=True)
-    view.begin(len(done) + len(missing), len(done))
-    grid = _Grid(missing, store, resources, view, keep_checkpoints)
+    grid = _Grid(missing, store, resources, keep_checkpoints, len(done))
     outcomes = done | (grid.execute() if missing else {})
     return [outcomes[spec.file_name] for spec, *_ in checked_runs]
 
 
 class _Grid:
     def __init__(
-        self, missing: Mapping[str, Checked], store: Store, resources: Resources, view: View,
-        keep_checkpoints: bool,
+        self, missing: Mapping[str, Checked], store: Store, resources: Resources,
+        keep_checkpoints: bool, done: int,
     ) -> None:  # fmt: skip
-        self.store, self.view, self.keep_checkpoints = store, view, keep_checkpoints
+        self.store, self.keep_checkpoints, self.done = store, keep_checkpoints, done
         self.specs = {name: run.spec for name, run in missing.items()}
         self.before = {name: run.record.started if run.record else ""
                        for name, run in missing.items()}  # fmt: skip
@@ -163,7 +147,8 @@ class _Grid:
         self.others: set[str] = set()
         self.deaths: Counter[str] = Counter()
         self.outcomes: dict[str, tuple[Record, bool]] = {}
-        self.look_at = 0.0
+        self.look_at, self.shown = 0.0, set[str]()
+        self.began = self.summary_at = time.monotonic()
 
     def execute(self) -> dict[str, tuple[Record, bool]]:
         left = {name: self.store.locks.state(name) for name in self.specs}
@@ -189,8 +174,7 @@ class _Grid:
         threads, future = self.resources.threads_of_run, Future[Result]()
         if self.executor is None:
             with use_threads(threads):
-                show = partial(self.view.show, spec)
-                future.set_result(execute(spec, self.store, show=show, **how))
+                future.set_result(execute(spec, self.store, **how))
         else:
             run = partial(execute_elsewhere, spec, self.store.folder.absolute(), threads, **how)
             try:
@@ -222,7 +206,11 @@ class _Grid:
             self.others.add(name)
             return
         self.outcomes[name] = result.record, result.new
-        self.view.ended(result.record, result.trace)
+        name_of_run = title(result.record.spec)
+        if result.trace:
+            LOG.error("%s: failed:\n%s", name_of_run, result.trace)
+        if len(self.specs) + self.done > 1:
+            LOG.info("%s: %s; %s", name_of_run, result.record.status, self._summary())
 
     def _look(self) -> None:
         if time.monotonic() < self.look_at:
@@ -232,8 +220,18 @@ class _Grid:
             self.waiting.append(name)
         if self.others and not self.waiting and not self.running:
             time.sleep(SECONDS_PER_LOOK)
-        for name in self.running.values():
+        for name in {*self.running.values()} - self.shown:
             if state := self.store.locks.state(name):
-                self.view.show(self.specs[name], state)
-        self.view.refresh(len(self.others))
+                self.shown.add(name)
+                LOG.info("%s: process %s of %s", title(self.specs[name]), state.pid, state.host)
+        if time.monotonic() > self.summary_at + SECONDS_PER_SUMMARY:
+            self.summary_at = time.monotonic()
+            LOG.info(self._summary())
         self.look_at = time.monotonic() + SECONDS_PER_LOOK
+
+    def _summary(self) -> str:
+        ended, total = len(self.outcomes), len(self.specs)
+        failed = sum(not record.is_final for record, _ in self.outcomes.values())
+        seconds = (time.monotonic() - self.began) * (total - ended) / ended if ended else 0.0
+        counts = self.done + ended - failed, self.done + total, len(self.running), failed
+        return summary(*counts, len(self.others), seconds)

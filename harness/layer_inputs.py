@@ -1,7 +1,8 @@
-"""The inputs of attention layers: in a model on examples of a split, or generated."""
+"""The inputs of attention layers in a model, on examples of a split."""
 
+import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -16,12 +17,10 @@ from harness.model import build_model
 from harness.records.spec import RunSpec
 from tasks.contract import Split
 from zoo.contract import Attention, Unsupported
-from zoo.library import create
 from zoo.projected import ProjectedAttention
 
-WAVES = 8  # Frequencies of a smooth input, from one period in the sequence on
+LOG = logging.getLogger(__name__)
 
-KINDS = ("random", "smooth")
 Layer = TypeVar("Layer", bound=Attention)
 
 
@@ -60,8 +59,7 @@ def inputs_of_layers(model: nn.Module, split: Split, samples: int) -> list[list[
 
 
 def layers_of(
-    spec: RunSpec, files: Mapping[int, Path], samples: int, kind: type[Layer],
-    announce: Callable[[str], None] = lambda line: None,
+    spec: RunSpec, files: Mapping[int, Path], samples: int, kind: type[Layer]
 ) -> Iterator[tuple[int, int, Layer, list[Inputs]]]:  # fmt: skip
     # Yields the step, the number of the layer from 1, the layer, and its inputs on examples of dev.
     data = restore(spec)
@@ -71,22 +69,12 @@ def layers_of(
         run, name = spec.attention, kind.name()
         raise Unsupported(f"no layer of the run of {run} is {name}; give a run of {name}")
     for step, path in files.items():
-        announce(f"step {step} of {max(files)}")
+        LOG.info("step %s of %s", step, max(files))
         load_weights(path, model)
         inputs = inputs_of_layers(model, data.splits["dev"], samples)
         for number, (layer, calls) in enumerate(zip(layers, inputs, strict=True), 1):
             if isinstance(layer, kind):
                 yield step, number, layer, calls
-
-
-def generated_inputs(kind: str, samples: int, length: int, dim: int) -> Float[Tensor, "b n d"]:
-    # Mean 0 and variance 1: independent, or sums of a few waves over the sequence.
-    if kind == "random":
-        return torch.randn(samples, length, dim)
-    amplitudes = torch.randn(2, samples, 1, dim, WAVES) / math.sqrt(WAVES)
-    angles = 2 * math.pi * torch.arange(length)[:, None] / length * torch.arange(1, WAVES + 1)
-    cosines, sines = (wave[None, :, None] for wave in (angles.cos(), angles.sin()))
-    return (amplitudes[0] * cosines + amplitudes[1] * sines).sum(-1)
 
 
 def scale_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"], deviation: float) -> None:
@@ -102,27 +90,3 @@ def spread_of_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"]) -> fl
         q, k = layer.query(x), layer.context(x).chunk(2, -1)[0]
         q, k = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, k))
         return (q @ k.mT / math.sqrt(q.shape[-1])).std().item()
-
-
-def projected(layer: Attention) -> ProjectedAttention:
-    if not isinstance(layer, ProjectedAttention) or layer.shared_qk:
-        raise Unsupported(
-            f"{layer.name()} has no separate queries, keys and values as softmax has; nothing says "
-            "what it would approximate"
-        )
-    return layer.eval()
-
-
-def alike(reference: ProjectedAttention, name: str, options: Mapping[str, Any]) -> Attention:
-    # With the projections of `reference`.
-    size = reference.size
-    layer = create(
-        name, dim=size.dim, heads=size.heads, max_len=size.max_len, causal=size.causal,
-        rotary=size.rotary, **options,
-    )  # fmt: skip
-    try:
-        projected(layer).load_state_dict(reference.state_dict(), strict=False)
-    except RuntimeError as error:
-        message = f"{name} has projections of another size than softmax; give another variant"
-        raise Unsupported(message) from error
-    return layer

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from harness.classifier import Classifier, Layers, Stack, mean_losses, size_of
+from harness.environment import memory_of
 from harness.records import models as specs
 from harness.records.spec import RunSpec
 from tasks.contract import Batch, Task
@@ -15,7 +16,10 @@ from tasks.control.windows import RETURN, STATES, TIME
 from tasks.data.images import ImageTask, require_timm
 from zoo.composition import build
 from zoo.contract import Attention
-from zoo.registry import UserError
+from zoo.registry import UserError, require_memory
+
+# fp32: the weight, its gradient, and the two moments of the optimiser
+BYTES_PER_PARAMETER = 16
 
 
 def build_model(spec: RunSpec | Stack, task: Task) -> nn.Module:
@@ -137,3 +141,14 @@ BUILDERS: Mapping[str, Callable[[Sequence[Attention], Any, Task], nn.Module]] = 
         max_steps=task.vocabulary,
     ),
 }  # fmt: skip
+
+
+def require_fit(spec: RunSpec) -> None:
+    model = spec.model
+    count = 2 * model.depth * model.dim * model.feed_forward
+    require_memory(
+        BYTES_PER_PARAMETER * count,
+        f"training {spec.attention} on {spec.task.key}, at least {count:.3g} parameters,",
+        "lower model.depth, model.dim or model.feed_forward",
+        memory_of(spec.device),
+    )

@@ -1,7 +1,6 @@
 """Questions and runs from what a user names: `question_of`, then `spec_of` for each run."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -32,103 +31,79 @@ MOST_POINTS = 64  # Points of a grid, at most
 # Options by owner: a variant, a task, `model` or `train`.
 Settings = Mapping[str, Mapping[str, Value]]
 
+Texts = Mapping[str, Sequence[str]]  # Values of fields as text, by path
+
 S = TypeVar("S", bound=Frozen)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Fixed:
-    """The choices of a user for a question, beside its task, recipe and settings.
-
-    Attributes:
-        precision: `auto` for fp32 on a CPU and bf16 on CUDA, or for that of a question of a suite.
-        positions: empty for learned ones, or for those of a question of a suite.
-        compiled: None for on CUDA only.
-        grid: the values of fields as text, by path; by default learning rates.
-        match: `parameters`, or empty; see `Question`.
-    """
-
-    device: str = "cpu"
-    precision: str = "auto"
-    positions: str = ""
-    compiled: bool | None = None
-    tune: bool = False
-    grid: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    match: str = ""
-
-
-NONE: Settings = MappingProxyType({})
-
-USUAL = Fixed()
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def question_of(
-    task: str, recipe: str | recipes.Recipe = "laptop", settings: Settings = NONE,
-    fixed: Fixed = USUAL,
+    task: str, recipe: str | recipes.Recipe = "laptop", settings: Settings = NONE, *,
+    device: Device = "cpu", precision: str = "auto", positions: str = "",
+    compiled: bool | None = None, tune: bool = False, grid: Texts = NONE, match: str = "",
 ) -> Question:  # fmt: skip
-    # `task` is a name, or the path of a table of texts and labels; `recipe` a name, the path of a
-    # TOML file, or a question of a suite, `laptop@2/copy`, which fixes the precision. `settings`
-    # override the recipe's; options of variants are left to `spec_of`.
+    # No data are read. `recipe` may be a question, `laptop@2/copy`, which fixes precision
+    # and positions. `settings` of variants are left to `spec_of`; `compiled` is None for on CUDA
+    # alone, unless batches have many lengths; `grid` has values by path, by default learning rates.
     name = name_of(task)
-    if fixed.positions:
-        require_known("kind of positions", [fixed.positions], get_args(Positions))
+    if positions:
+        require_known("kind of positions", [positions], get_args(Positions))
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
     found = recipes.find(recipe) if isinstance(recipe, str) else recipe
     of_task = found.of_task(name)
-    _require_known(found)
+    if found.name not in recipes.NAMES:
+        _require_known(found)
     path = {"path": task} if name != task else {}
     made = create(name, **{**of_task.options, **path, **settings.get(name, {})})
-    declared, precision = found.question, _precision_of(found, fixed)
+    declared = found.question
     usual = declared.positions if declared else "learned"
-    positions = fixed.positions or usual
+    positions = positions or usual
+    by_length = any(of_task.train.get(f"{kind}_by_length") for kind in ("bucket", "parts"))
+    of_train = {
+        "precision": _precision_of(found, precision, device),
+        "compiled": device == "cuda" and not by_length if compiled is None else compiled,
+    }
     model, train, changes = _sections(
-        made, of_task, f"recipe {found.name!r}: ", settings, positions,
-        {"precision": precision, "compiled": _is_compiled(of_task, fixed)},
-    )  # fmt: skip
+        made, of_task, f"recipe {found.name!r}: ", settings, positions, of_train
+    )
     question = Question(
         name="", task=TaskSpec(name=name, key=made.key, options=made.options), recipe=found.name,
         model=model, train=train, variants=of_task.variants,
-        match="parameters" if fixed.match else None,
+        match="parameters" if match else None,
     )  # fmt: skip
-    if fixed.tune:
-        question = _tuned(question, fixed.grid, declared.rates if declared else (), settings)
+    if tune:
+        question = _tuned(question, grid, declared.rates if declared else (), settings)
     suite, _, of_suite = found.name.rpartition("/")
-    is_changed = changes or settings.get(name) or fixed.grid or fixed.match or fixed.compiled
-    if declared and not is_changed and positions == usual and fixed.tune == bool(declared.rates):
+    is_changed = changes or settings.get(name) or grid or match or compiled
+    if declared and not is_changed and positions == usual and tune == bool(declared.rates):
         names = {"name": of_suite, "suite": suite, "declared": found.declared}
         return question.model_copy(update=names)
-    name = _name(question, changes, "" if positions == usual else positions, fixed)
+    name = _name(question, changes, "" if positions == usual else positions, device)
     return question.model_copy(update={"name": name})
 
 
-def _precision_of(recipe: recipes.Recipe, fixed: Fixed) -> str:
+def _precision_of(recipe: recipes.Recipe, precision: str, device: Device) -> str:
     if recipe.question is None:
-        return pick_precision(fixed.precision, fixed.device)
+        return pick_precision(precision, device)
     own = recipe.question.precision
-    if fixed.precision not in ("auto", own):
+    if precision not in ("auto", own):
         raise UserError(
-            f"--precision {fixed.precision} is not possible: {recipe.name} has {own}; leave it out"
+            f"--precision {precision} is not possible: {recipe.name} has {own}; leave it out"
         )
     return own
 
 
-def _is_compiled(recipe: recipes.TaskRecipe, fixed: Fixed) -> bool:
-    # Not where batches have many lengths.
-    if fixed.compiled is not None:
-        return fixed.compiled
-    by_length = any(recipe.train.get(f"{name}_by_length") for name in ("bucket", "parts"))
-    return fixed.device == "cuda" and not by_length
-
-
 def of_suite(suite: Suite, declared: SuiteQuestion, device: Device) -> Question:
-    fixed = Fixed(device=device, tune=bool(declared.rates))
-    return question_of(declared.task, recipes.of_question(suite, declared.name), NONE, fixed)
+    recipe = recipes.of_question(suite, declared.name)
+    return question_of(declared.task, recipe, device=device, tune=bool(declared.rates))
 
 
 def spec_of(
     question: Question, attention: str, settings: Settings = NONE, *, seed: int = 0,
     device: Device = "cpu", values: Mapping[str, Value] = MappingProxyType({}),
-    role: Literal["trial", "final", ""] = "", announce: Callable[[str], None] = lambda line: None,
+    role: Literal["trial", "final", ""] = "",
 ) -> RunSpec:  # fmt: skip
     # `settings` are options by variant, which override the question's; other variants' are ignored.
     composition, options = composed(question.variants, attention, settings)
@@ -136,7 +111,7 @@ def spec_of(
     return RunSpec(
         question=question, attention=attention, layers=composition.layers(depth), **options,
         values=dict(values), role=role, seed=seed, device=device,
-        data={str(name): text for name, text in data_of(question.task, announce).digests.items()},
+        data={str(name): text for name, text in data_of(question.task).digests.items()},
     )  # fmt: skip
 
 
@@ -158,16 +133,14 @@ def name_of(task: str) -> str:
     return "table" if path.suffix or path.name != task else task
 
 
-def require_used(settings: Settings, questions: Iterable[Question], names: Iterable[str]) -> None:
-    owners = {*SHARED, *names, *(question.task.name for question in questions)}
+def require_used(settings: Settings, owners: Collection[str]) -> None:
     for owner in settings.keys() - owners:
-        raise UserError(
-            f"--set {owner}: no run uses {owner!r}; give one of {', '.join(sorted(owners))}"
-        )
+        known = ", ".join(sorted(owners))
+        raise UserError(f"--set {owner}: no row uses {owner!r}; give one of {known}")
 
 
-def _name(question: Question, changes: Mapping[str, Value], positions: str, fixed: Fixed) -> str:
-    train, on_cuda = question.train, fixed.device == "cuda"
+def _name(question: Question, changes: Mapping[str, Value], positions: str, device: Device) -> str:
+    train, on_cuda = question.train, device == "cuda"
     texts = [f"{path}={changes[path]}" for path in sorted(changes)]
     if positions:
         texts.append(f"positions={positions}")
@@ -183,10 +156,8 @@ def _name(question: Question, changes: Mapping[str, Value], positions: str, fixe
 
 
 def _tuned(
-    question: Question, texts: Mapping[str, Sequence[str]], rates: Sequence[float],
-    settings: Settings,
-) -> Question:  # fmt: skip
-    # `texts`, else `rates`, else `FACTORS` times the recipe's rate.
+    question: Question, texts: Texts, rates: Sequence[float], settings: Settings
+) -> Question:
     _require_few(texts, 0)
     for path in texts or (RATE,):
         owner, _, name = path.partition(".")

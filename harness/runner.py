@@ -1,9 +1,11 @@
 """One run, by one process at a time: from a specification to a record, of errors as well."""
 
+import logging
 import time
 import traceback
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -11,22 +13,28 @@ import torch
 
 from harness import checkpoint, provenance
 from harness.answers import by_cluster, roll_out
-from harness.costs.plan import SDPA, of_run, softmax_by
-from harness.costs.work import counts_of, state_bytes_of
 from harness.data import is_out_of_memory, restore
 from harness.environment import is_same_machine, keep_freed_memory, merge_commits, use_threads
 from harness.interrupts import Interrupts
+from harness.layer_inputs import attentions
 from harness.model import build_model, trainable
+from harness.records.cost import SDPA, softmax_by, step_recipe
 from harness.records.fields import now
-from harness.records.locks import Lock, State
+from harness.records.locks import Lock
 from harness.records.record import Final, Point, Probe, Processor, Record, Status
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.records.versions import TRAINING, line_of_run
-from harness.train import DivergedError, Progress, Trainer, fit
-from tasks.contract import SPLITS, Split
+from harness.train import DivergedError, Progress, Trainer, autocast, fit
+from tasks.contract import SPLITS, Split, Task
 from tasks.control.control import Control
+from zoo.cost import backends, flops, state_bytes
 from zoo.registry import UserError, in_one_line
+
+LOG = logging.getLogger(__name__)
+
+# Minimum seconds between two lines of a run; those with a score on dev are always logged.
+SECONDS_PER_LINE = 10.0
 
 SAVE_EVERY = 120.0  # Seconds of training between two checkpoints, at most
 
@@ -90,8 +98,7 @@ class Attempt:
         torch.manual_seed(spec.seed)
         model = build_model(built, task).to(device)
         self.parameters = trainable(model)
-        step, _ = of_run(built, self.environment.device, self.environment.threads)
-        self.flops, self.backend = counts_of(step, model)
+        self.flops, self.backend = counts_of(model, train, spec, task)
         self.report("phase", "train")
         trainer = Trainer(model, train, spec.train, spec.seed)
         if self.path.exists():
@@ -171,6 +178,29 @@ class Attempt:
         return found
 
 
+def counts_of(model: torch.nn.Module, train: Split, spec: RunSpec, task: Task) -> tuple[int, str]:
+    # The model and the generators do not change. A compiled model does not make PyTorch's calls, in
+    # which operations are counted.
+    recipe = step_recipe(spec.train).model_copy(update={"compiled": False})
+    before, device = deepcopy(model.state_dict()), train.targets.device
+    shape = (recipe.batch * task.sequences, task.length("train"), spec.model.dim)
+    with torch.random.fork_rng([torch.cuda.current_device()] if device.type == "cuda" else []):
+        torch.manual_seed(0)
+        trainer = Trainer(model, train, recipe, seed=0)
+        with autocast(device.type, recipe.precision):
+            backend = backends(model, device, shape)
+        model.train()
+        found = flops(lambda: trainer.step(0))
+    model.load_state_dict(before)
+    return found, "compiled" if spec.train.compiled else backend
+
+
+def state_bytes_of(model: torch.nn.Module) -> int | None:
+    layers = attentions(model)
+    decodes = all(layer.traits.recurrent and layer.size.causal for layer in layers)
+    return sum(state_bytes(layer.start(1)) for layer in layers) if decodes else None
+
+
 def run(
     spec: RunSpec, store: Store, report: Report = lambda what, value: None, *,
     found: Record | None = None, save_every: float = SAVE_EVERY,
@@ -239,30 +269,37 @@ class Result(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
+def title(spec: RunSpec) -> str:
+    return f"{spec.attention} {spec.task.name} seed {spec.seed}"
+
+
 class Reported:
-    def __init__(self, lock: Lock, show: Callable[[State], None]) -> None:
-        self.lock, self.show, self.trace = lock, show, ""
+    def __init__(self, lock: Lock, name: str) -> None:
+        self.lock, self.name, self.trace, self.line_at = lock, name, "", 0.0
 
     def __call__(self, what: str, value: Any) -> None:
         if what == "trace":
             self.trace = value
             return
         self.lock.report(**{what: value})
-        try:
-            self.show(self.lock.state)
-        except (Exception, SystemExit) as error:
-            self.show = lambda state: None
-            warnings.warn(f"progress is not shown ({in_one_line(error)})", stacklevel=2)
+        if what == "phase":
+            LOG.info("%s: %s", self.name, value)
+        elif value.dev is not None or time.monotonic() >= self.line_at:
+            self.line_at = time.monotonic() + SECONDS_PER_LINE
+            losses = "".join(f" {name} {loss:.2g}" for name, loss in value.losses.items())
+            dev = "" if value.dev is None else f" dev {value.dev:.4g}"
+            text = f"loss {value.loss:.3f}{losses}{dev} ({value.seconds:.0f} s)"
+            LOG.info("%s: step %s/%s %s", self.name, value.step, self.lock.state.steps, text)
 
 
 def execute(
     spec: RunSpec, store: Store, *, before: str = "", failed: str = "",
-    show: Callable[[State], None] = lambda state: None, keep_checkpoints: bool = False,
+    keep_checkpoints: bool = False,
 ) -> Result:  # fmt: skip
     # An interrupted run of this machine is continued with the threads of the process that began it.
     # A record in the store is returned, unless its run began at `before` or was interrupted. With a
-    # reason in `failed` the run is recorded as failed instead. `show` is called with each new
-    # state. Raises KeyboardInterrupt on Ctrl-C and SIGTERM.
+    # reason in `failed` the run is recorded as failed instead.
+    # Raises KeyboardInterrupt on Ctrl-C and SIGTERM.
     left, threads = store.locks.state(spec.file_name), torch.get_num_threads()
     if left is not None and left.is_of_this_host and store.checkpoint(spec).exists():
         threads = left.threads
@@ -272,7 +309,7 @@ def execute(
         found = store.find(spec)
         if found and found.started != before and found.status != "interrupted":
             return Result(found)
-        reported = Reported(lock, show)
+        reported = Reported(lock, title(spec))
         if failed:
             record = save_record(failure(spec, store, failed), store, found)
         else:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from harness.records.cost import CostRecord
     from harness.records.record import Record
-    from harness.records.store import Broken, Show
+    from harness.records.store import Broken
 
 T = TypeVar("T")
 
@@ -63,15 +63,12 @@ def _last(records: "Iterable[T]") -> list[T]:
     return [*of.values()]
 
 
-def content(*stores: Path, curves: bool = False, show: "Show | None" = None) -> Content:
-    """The content of stores, see `Content.__or__`; without `curves` with the last points alone.
-
-    `show` is of `harness.records.store.RecordStore.each`.
-    """
-    from harness.records.store import UNSEEN, CostStore, Store
+def content(*stores: Path, curves: bool = False) -> Content:
+    """The content of stores, see `Content.__or__`; without `curves` with the last points alone."""
+    from harness.records.store import CostStore, Store
 
     found = (
-        Content([store], *with_warnings(Store(store).read(curves=curves, show=show or UNSEEN)),
+        Content([store], *with_warnings(Store(store).read(curves=curves)),
                 with_warnings(CostStore.within(store).read())[0])
         for store in stores
     )  # fmt: skip

@@ -1,7 +1,8 @@
 """The runs and the measurements of a suite, from its questions and rows."""
 
+import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -11,13 +12,13 @@ import pandas as pd
 
 from harness import recipes, stores
 from harness.checks import require_passed
-from harness.costs.plan import REFERENCE, CostRequest, measurements
+from harness.costs.plan import measurements
 from harness.costs.sweep import is_complete, measure_all
 from harness.data import data_of
 from harness.environment import describe
 from harness.provenance import is_foreign, is_outdated
 from harness.questions import NONE, Settings, composed, of_suite
-from harness.records.cost import CostSpec
+from harness.records.cost import REFERENCE, CostSpec
 from harness.records.fields import Device
 from harness.records.frame import of_costs
 from harness.records.models import Encoder
@@ -25,9 +26,8 @@ from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import CostStore, Store
 from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow, find
-from harness.runs import Execution, execute, tune
+from harness.runs import Execution, choose, execute
 from harness.tuning import differ, trials
-from reports import papers
 from tasks import create
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
@@ -35,6 +35,8 @@ from zoo.composition import Composition, layers_in
 from zoo.contract import Unsupported
 from zoo.registry import UserError, Value
 from zoo.variants import variants
+
+LOG = logging.getLogger(__name__)
 
 SOME_EXAMPLES = 100  # Examples of train that show which lengths there are
 
@@ -65,17 +67,16 @@ def rows_of(
 
 
 def specs_of(
-    suite: Suite, declared: SuiteQuestion, rows: Iterable[SuiteRow], device: Device,
-    announce: Callable[[str], None] = lambda line: None,
-) -> list[list[RunSpec]]:  # fmt: skip
-    # A trial at each point of the question's grid, with seed 0; without a grid one run.
+    suite: Suite, declared: SuiteQuestion, rows: Iterable[SuiteRow], device: Device
+) -> list[list[RunSpec]]:
+    # They are a trial at each point of the question's grid, with seed 0; without a grid one run.
     question, found = of_suite(suite, declared, device), []
     for row in rows:
         if not has_form(row.attention, causal=data_of(question.task).task.causal):
             continue
         values = {"model.positions": "rotary"} if row.attention in declared.rotary else {}
         with suppress(Unsupported):
-            found.append(trials(question, row.attention, row.options, device, values, announce))
+            found.append(trials(question, row.attention, row.options, device, values))
     return found
 
 
@@ -127,11 +128,6 @@ def efforts(suite: Suite) -> pd.DataFrame:
     return pd.DataFrame(found, columns=names)
 
 
-def hours(name: str) -> pd.DataFrame:
-    """The hours of a suite on a GPU, by question; see `reports.papers.gpu_hours`."""
-    return papers.gpu_hours(efforts(find(name))).reset_index()
-
-
 class Step(NamedTuple):
     """The training step of a row at the shape of a question; several may share a `spec`."""
 
@@ -163,24 +159,23 @@ def steps(
     return found
 
 
-def step_frame(steps: Sequence[Step], costs: pd.DataFrame) -> pd.DataFrame:
+def frame_of(steps: Sequence[Step]) -> pd.DataFrame:
     wanted = [{**step._asdict(), "shape": step.spec.shape} for step in steps]
-    return papers.step_costs(pd.DataFrame(wanted).drop(columns="spec"), costs)
+    return pd.DataFrame(wanted).drop(columns="spec")
 
 
 def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]:
     specs: list[CostSpec] = []
     has_any = plan.level == "step" or len(Composition.parse(row.attention).names) == 1
     for operation, causal in product(plan.passes if has_any else (), plan.causal):
-        request = CostRequest(
-            attentions=[row.attention], lengths=plan.lengths, operations=[operation],
-            level=plan.level, batching=plan.batch[operation], dim=plan.dim, heads=plan.heads,
-            causal=causal, precision=plan.precision, device=device, settings=row.options,
-            # Softmax without a backend is the faster of the two.
-            references=row.attention == REFERENCE,
-        )  # fmt: skip
         with suppress(Unsupported):
-            specs += measurements(request)
+            specs += measurements(
+                [row.attention], plan.lengths, [operation], level=plan.level,
+                batching=plan.batch[operation], dim=plan.dim, heads=plan.heads, causal=causal,
+                precision=plan.precision, device=device, settings=row.options,
+                # Softmax without a backend is the faster of the two.
+                references=row.attention == REFERENCE,
+            )  # fmt: skip
     return specs
 
 
@@ -196,12 +191,12 @@ def costs_of_rows(plan: CostPlan, rows: Sequence[SuiteRow], device: Device) -> l
 def run_suite(
     name: str, how: Execution, *, attentions: Sequence[str] = (), questions: Sequence[str] = (),
     settings: Settings = NONE,
-) -> tuple[Suite, bool, pd.DataFrame | None]:  # fmt: skip
+) -> tuple[Suite, bool, Sequence[pd.DataFrame]]:  # fmt: skip
     """Run what is missing of a suite, question by question, then measure what the rows cost.
 
     `name` may be a TOML file, `attentions` labels of rows or variants; `settings`, options of
     variants, make further rows. Return the suite, whether every run and every cost was made, and,
-    for a suite of training steps, the frame of `reports.papers.step_costs`.
+    for a suite of training steps, the arguments of `reports.papers.step_costs`.
     """
     suite, device = find(name), how.resources.device
     chosen = [suite.question(name) for name in questions] or suite.questions
@@ -221,7 +216,7 @@ def run_suite(
     _require_certificates(rows, how)
     complete = True
     for number, question in enumerate(chosen, 1):
-        how.shown.line(f"question {number} of {len(chosen)}: {question.title}")
+        LOG.info("question %s of %s: %s", number, len(chosen), question.title)
         complete &= _train(suite, question, rows, how)
     if layers:
         if running := Store(how.store).locks.running_here():
@@ -232,24 +227,23 @@ def run_suite(
         softmax = layer_costs(suite.cost, SuiteRow(attention=REFERENCE), device)
         copy_published([*layers, *softmax], how.store)
         complete &= is_complete(measure_all(layers, how.store, **how.of_costs))
-    return suite, complete, None
+    return suite, complete, ()
 
 
 def _measure_steps(
     suite: Suite, questions: Sequence[SuiteQuestion], rows: Sequence[SuiteRow], how: Execution
-) -> tuple[bool, pd.DataFrame]:
-    # Always those of softmax, too, which the others are compared with.
+) -> tuple[bool, Sequence[pd.DataFrame]]:
     first = rows_of(suite, [suite.rows[0].attention], {})
     every = (*first, *(row for row in rows if row not in first))
     found = steps(suite, questions, every, how.resources.device)
     measured = measure_all([step.spec for step in found], how.store, **how.of_costs)
-    return is_complete(measured), step_frame(found, of_costs(measured))
+    return is_complete(measured), (frame_of(found), of_costs(measured))
 
 
 def _train(suite: Suite, question: SuiteQuestion, rows: Sequence[SuiteRow], how: Execution) -> bool:
-    found = specs_of(suite, question, rows, how.resources.device, how.shown.line)
+    found = specs_of(suite, question, rows, how.resources.device)
     if question.rates:
-        outcomes, count = tune(found, question.seeds, how, of_suite=True) if found else ([], 0)
+        outcomes, count = choose(found, question.seeds, how, of_suite=True) if found else ([], 0)
     else:
         every = [spec.model_copy(update={"seed": n}) for (spec,) in found for n in question.seeds]
         outcomes, count = execute(every, how) if every else [], len(every)
@@ -283,4 +277,4 @@ def _require_certificates(rows: Sequence[SuiteRow], how: Execution) -> None:
         for name in Composition.parse(row.attention).names:
             if is_foreign([name]):
                 options = row.options.get(name, {})
-                require_passed(name, options, how.store, how.shown.check, how.shown.line)
+                require_passed(name, options, how.store)

@@ -1,18 +1,26 @@
 """Trials at the points of a grid, and sweeps of one option; see docs/decisions/suites.md."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+import torch
+
+from harness.data import restore
 from harness.environment import describe
+from harness.model import build_model, require_fit, trainable
 from harness.questions import RATE, SHARED, Settings, name_of, spec_of
+from harness.records.cost import REFERENCE
 from harness.records.fields import Device
 from harness.records.frame import best_trials_first, of_records
 from harness.records.record import Record
 from harness.records.spec import Question, RunSpec
 from harness.records.store import Store
 from zoo.composition import Composition
+from zoo.contract import Unsupported
 from zoo.registry import UserError, Value
 
+WIDTH = "model.feed_forward"  # The field that makes models of equal size
+TOLERANCE = 0.01  # Relative difference of parameters that remains, at most
 TASK = "task"  # Owner of the options of the task of a sweep, in place of its name
 TRIAL_SEED = 0  # The seed of all trials; final runs have other seeds
 MOST_BEYOND = 3  # Trials of a row at rates beyond its grid, at most
@@ -23,15 +31,47 @@ MOST_VALUES = 1_000  # Values of the field of a sweep, at most
 def trials(
     question: Question, attention: str, settings: Settings, device: Device,
     values: Mapping[str, Value] = MappingProxyType({}),
-    announce: Callable[[str], None] = lambda line: None,
 ) -> list[RunSpec]:  # fmt: skip
     return [
         spec_of(
             question, attention, settings, seed=TRIAL_SEED, device=device,
-            role="trial" if question.grid else "", values={**values, **point}, announce=announce,
+            role="trial" if question.grid else "", values={**values, **point},
         )
         for point in question.points
     ]  # fmt: skip
+
+
+def matched(
+    question: Question, attention: str, settings: Settings, device: Device
+) -> dict[str, Value]:
+    # A variant that does not support the task keeps the recipe's width: its run is skipped.
+    found, reference = (
+        spec_of(question, name, settings, device=device) for name in (attention, REFERENCE)
+    )
+    for compared in (found, reference):
+        require_fit(compared)
+    target, width = parameters(reference), found.model.feed_forward
+    try:
+        count = parameters(found)
+        per_unit = parameters(found, width + 1) - count
+        width = max(1, width + round((target - count) / per_unit))
+        count = parameters(found, width)
+    except Unsupported:
+        return {}
+    if abs(count - target) > TOLERANCE * target:
+        raise UserError(
+            f"--match parameters: {attention} on {question.task.key} has {count:,} parameters "
+            f"at feed-forward width {width}, {REFERENCE} has {target:,}; leave {attention} "
+            "out, or give other options or a larger --set model.feed_forward"
+        )
+    return {WIDTH: width}
+
+
+def parameters(spec: RunSpec, width: int | None = None) -> int:
+    values = {} if width is None else {WIDTH: width}
+    with torch.random.fork_rng(devices=[]):
+        sized = spec.model_copy(update={"values": {**spec.values, **values}})
+        return trainable(build_model(sized, restore(spec).task))
 
 
 def best(records: Iterable[Record]) -> Record | None:
@@ -72,6 +112,16 @@ def due(trials: Sequence[RunSpec], records: Sequence[Record]) -> list[RunSpec]:
 
 def has_solved(record: Record) -> bool:
     return bool(record.final) and record.curve[-1].step < record.spec.train.steps
+
+
+def lines_of(records: Sequence[Record], chosen: Record | None) -> Iterator[str]:
+    for number, record in enumerate(records):
+        if not number:
+            yield f"{record.spec.attention} on {record.spec.task.key}, on dev:"
+        point = ", ".join(f"{path}={value}" for path, value in record.spec.values.items())
+        end = record.reason or record.status
+        result = record.selection.sentence(record.final.dev) if record.final else end
+        yield f"  {point}: {result}{' (chosen)' if record is chosen else ''}"
 
 
 def differ(records: Sequence[Record]) -> bool:

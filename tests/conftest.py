@@ -18,19 +18,15 @@ from jaxtyping import install_import_hook
 
 ROOT = Path(__file__).parent.parent
 
-# Before triton is imported: without a CUDA device its kernels are interpreted.
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 # pytest then shows the values in their failed assertions.
 pytest.register_assert_rewrite("tests.zoo.oracle", "tests.zoo.primal_oracle")
 
 # numba cannot compile a function that the hook has wrapped. Options have any type until they are
 # validated, which tests check. The registry's warnings give the line of the caller, which would be
-# in the wrapper. A compiler does not trace a generator through the wrapper, and triton no kernel.
+# in the wrapper. A compiler does not trace a generator through the wrapper.
 UNCHECKED = {
     "tasks.lra.listops_trees", "tasks.lra.pathfinder_drawing",
-    "zoo.kernels.cosine_map_triton", "zoo.kernels.precision", "zoo.kernels.recurrence_loops",
+    "zoo.kernels.precision", "zoo.kernels.recurrence_loops",
     "zoo.registry.names", "zoo.registry.options",
 }  # fmt: skip
 

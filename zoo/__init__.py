@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from zoo import functional, transformers
+    from zoo.conformance import check
     from zoo.contract import Attended, Attention, Size, Traits, Unsupported
     from zoo.encoder import EncoderLayer, TokensOnly
-    from zoo.library import check, create, names, uses
+    from zoo.library import create, names, uses
     from zoo.registry import UserError
     from zoo.replacement import replace
 
@@ -42,7 +43,7 @@ _MODULE_OF = {
     "EncoderLayer": "zoo.encoder",
     "TokensOnly": "zoo.encoder",
     "UserError": "zoo.registry",
-    "check": "zoo.library",
+    "check": "zoo.conformance",
     "create": "zoo.library",
     "names": "zoo.library",
     "replace": "zoo.replacement",

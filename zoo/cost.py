@@ -1,8 +1,6 @@
 """The cost of a piece of code in memory and floating-point operations."""
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -12,6 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from zoo.contract import Attention, State
+from zoo.registry import uncollected
 
 
 def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
@@ -20,12 +19,12 @@ def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
-        with _without_collection():
+        with uncollected():
             step()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
     activities = [ProfilerActivity.CPU]
-    with _without_collection(), profile(activities=activities, profile_memory=True) as profiled:
+    with uncollected(), profile(activities=activities, profile_memory=True) as profiled:
         step()
     allocated = peak = 0
     for change in _allocations(profiled):
@@ -52,18 +51,6 @@ def backends(module: nn.Module, device: torch.device, shape: tuple[int, int, int
 
 def state_bytes(state: State) -> int:
     return sum(part.numel() * part.element_size() for part in state)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    # Garbage of before that is freed would lower the count.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _allocations(profiled: profile) -> list[int]:

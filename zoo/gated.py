@@ -15,11 +15,10 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Attended, Attention, Context, Mask, Queries, Size, State, Tokens
-from zoo.kernels.real_tokens import with_real_tokens_first
+from zoo.contract import Attention, Queries, Size, State, Tokens
 from zoo.projection import ShortConvolution
 from zoo.recurrent import Heads, RecurrentAttention
-from zoo.spans import SPANS, in_spans
+from zoo.spans import SPANS, RealTokensFirst
 
 
 class GatedHeads(Attention):
@@ -55,12 +54,8 @@ class GatedAttention(GatedHeads, RecurrentAttention):
         super().__init__(size, 3 * size.dim, bias=self.has_bias)
 
 
-class CausalHeads(GatedHeads):
-    """Projections around an inner `attend`, and the norm and the gate behind it.
-
-    Positions are ranks among the real tokens of a sample: these are moved to the front, so that no
-    token comes after a padded one, and afterwards back.
-    """
+class CausalHeads(GatedHeads, RealTokensFirst):
+    """Projections around an inner `attend`, and the norm and the gate behind it."""
 
     spans = SPANS
 
@@ -69,14 +64,7 @@ class CausalHeads(GatedHeads):
         self.query_key_value = nn.Linear(size.dim, 3 * size.dim, bias=self.has_bias)
         self.short_conv = ShortConvolution(size, 3 * size.dim, plain=plain)
 
-    @in_spans
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        self.require_self(x, context)
-        return Attended(with_real_tokens_first(self._attend, mask, x))
-
-    def _attend(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
+    def attend_ordered(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
         return self.merge(x, self.attend(x))
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Functions for users of the package: create a layer, list variants, check a variant."""
+"""Functions for users of the package: create a layer, list variants, say where one is of use."""
 
 import warnings
 from collections.abc import Callable
@@ -9,7 +9,6 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import torch
 
 from zoo import functional
-from zoo.conformance import Result, configurations, examine
 from zoo.contract import Attention, variants
 from zoo.registry import (
     UserError,
@@ -77,17 +76,9 @@ def with_hints(create: Callable[P, T]) -> Callable[P, T]:
 @with_hints
 @checked
 def create(
-    variant: Variant,
-    *,
-    dim: int,
-    heads: int,
-    max_len: int,
-    causal: bool = False,
-    dropout: float = 0.0,
-    rotary: bool = False,
-    short_conv: int = 0,
-    **options: Value,
-) -> Attention:
+    variant: Variant, *, dim: int, heads: int, max_len: int, causal: bool = False,
+    dropout: float = 0.0, rotary: bool = False, short_conv: int = 0, **options: Value,
+) -> Attention:  # fmt: skip
     """Build one attention layer.
 
     Args:
@@ -105,7 +96,7 @@ def create(
         UserError: a name is unknown, or a value is of the wrong type or out of range.
         Unsupported: the variant does not support what is requested, on this machine or at all.
     """
-    name, attention = _name_and_class(variant)
+    name, attention = name_and_class(variant)
     accepted = [*options_of(attention), *(field.name for field in fields(Size))]
     for option in options:
         if option not in accepted:
@@ -150,24 +141,6 @@ def names(**traits: bool | tuple[str, ...]) -> list[str]:
 
 
 @checked
-def check(variant: Variant, **options: Value) -> list[Result]:
-    """Run every conformance check that applies to a variant, in all its forms.
-
-    Returns:
-        One result per check and form, each with `check`, `variant` (its name and form), `passed`
-        and `detail`.
-
-    Raises:
-        UserError: the variant is unknown or cannot be built with these options.
-    """
-    return [
-        result
-        for configuration in configurations(*_name_and_class(variant), options)
-        for result in examine(configuration)
-    ]
-
-
-@checked
 def uses(variant: Variant, *, causal: bool = False, **options: Value) -> dict[str, Use]:
     """Say where a form of a variant can be used, for each of `PLACES`.
 
@@ -177,7 +150,7 @@ def uses(variant: Variant, *, causal: bool = False, **options: Value) -> dict[st
         UserError: the variant or an option is unknown.
         Unsupported: the variant has no such form.
     """
-    name, attention = _name_and_class(variant)
+    name, attention = name_and_class(variant)
     attention.require_form(causal=causal)
     chosen = tuple(resolve(name, attention, options).items())
     kernel = attention.gpu_kernels.get(causal, "")
@@ -208,7 +181,8 @@ def _use(detail: str, require: Callable[[], object]) -> Use:
     return Use(True, detail)
 
 
-def _name_and_class(variant: Variant) -> tuple[str, type[Attention]]:
+def name_and_class(variant: Variant) -> tuple[str, type[Attention]]:
+    """Return the name of a variant and its class; raise `UserError` for anything else."""
     if not isinstance(variant, str):
         try:
             variants.check(variant)

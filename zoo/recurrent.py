@@ -34,6 +34,11 @@ class Inputs(NamedTuple):
     write: delta.ValueGate | None = None
 
 
+def loops_or_chunks(self: Attention, x: Tokens) -> str:
+    """See `Attention.backend_for`: compiled loops run eagerly, on a CPU."""
+    return "recurrent" if eager.on_cpu(x) else "chunked"
+
+
 class RecurrentAttention(Attention):
     """Projections of tokens, a recurrence, and what a subclass makes of both.
 
@@ -45,6 +50,7 @@ class RecurrentAttention(Attention):
     spans: float = 2
     chunk: int = delta.CHUNK
     steps: int = 1
+    backend_for = loops_or_chunks
 
     def __init__(self, size: Size, width: int, *, bias: bool, activation: bool = True) -> None:
         """Make the projection of queries, keys and values, of that width in all."""
@@ -92,10 +98,6 @@ class RecurrentAttention(Attention):
         with without_autocast(x):
             heads = delta.attend(*inputs, chunk=self.chunk, causal=self.size.causal)
         return self.read(heads[:, :, self.steps - 1 :: self.steps], inputs)
-
-    def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`."""
-        return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def state_shape(self) -> tuple[int, int]:
         """The channels of a key and of a value."""

@@ -8,18 +8,20 @@ weights of one span are in memory at a time (Chen et al., 2016, arXiv 1604.06174
 `forward` of the whole input. Time: one more forward pass of all spans but the last.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import wraps
 from math import ceil
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from zoo.contract import Attended, Attention, Context, Mask, State, Tokens
 from zoo.kernels import eager
-from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
+from zoo.kernels.real_tokens import gather_tokens, real_tokens_first, with_real_tokens_first
 from zoo.recompute import recomputed
 
 Extend = Callable[..., tuple[Tokens, State]]
@@ -54,6 +56,26 @@ def in_spans(forward: Callable[..., Attended]) -> Callable[..., Attended]:
         return forward(layer, x, context, mask)
 
     return compute
+
+
+class RealTokensFirst(Attention):
+    """Self-attention that moves the real tokens of each sample to the front, and afterwards back.
+
+    Positions are ranks among the real tokens, so that no token comes after a padded one.
+    """
+
+    spans: float = 0
+
+    @in_spans
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
+        self.require_self(x, context)
+        return Attended(with_real_tokens_first(self.attend_ordered, mask, x))
+
+    @abstractmethod
+    def attend_ordered(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
+        """New tokens of samples whose first `count` tokens are real."""
 
 
 def has_spans(layer: Any, x: Tokens, context: Context | None) -> bool:

@@ -109,20 +109,7 @@ def replace(model: nn.Module, variant: str, *, match: str = "*", **options: Valu
     """
     if not variants.find(variant).decodes():
         raise cannot(f"generation, with the variant {variant}, which does not decode")
-    old: dict[str, Any] = {
-        path: module
-        for path, module in model.named_modules()
-        if fnmatchcase(path, match)
-        and all(hasattr(module, part) for part in (*PROJECTIONS, "layer_idx"))
-    }
-    if not old:
-        raise UserError(
-            f"no attention layer with {', '.join(PROJECTIONS)} matches {match!r}; give a pattern "
-            "of paths in model.named_modules()"
-        )
-    if other := [path for path, module in old.items() if not getattr(module, "is_causal", True)]:
-        raise cannot(f"{other[0]}, which is not causal")
-    new, chosen = {}, cast(dict[str, Any], options)
+    old, new, chosen = causal_layers(model, match), {}, cast(dict[str, Any], options)
     for path, module in old.items():
         config, weight = module.config, module.o_proj.weight
         layer = create(
@@ -139,6 +126,23 @@ def replace(model: nn.Module, variant: str, *, match: str = "*", **options: Valu
     register("softmax")
     model.set_attn_implementation("zoo-softmax")  # pyright: ignore[reportCallIssue]
     return [*old]
+
+
+def causal_layers(model: nn.Module, match: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        path: module
+        for path, module in model.named_modules()
+        if fnmatchcase(path, match)
+        and all(hasattr(module, part) for part in (*PROJECTIONS, "layer_idx"))
+    }
+    if not found:
+        raise UserError(
+            f"no attention layer with {', '.join(PROJECTIONS)} matches {match!r}; give a pattern "
+            "of paths in model.named_modules()"
+        )
+    if other := [path for path, module in found.items() if not getattr(module, "is_causal", True)]:
+        raise cannot(f"{other[0]}, which is not causal")
+    return found
 
 
 def refuse_to_save(*_: Any, **__: Any) -> NoReturn:

@@ -1,13 +1,14 @@
 """The command line: `main` is the entry point; each subcommand is a module of this package.
 
-A command parses its options, calls `harness.api`, and prints.
+A command parses its options, calls functions of `harness` and `reports`, and prints.
 """
 
+import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import NoReturn
 
@@ -41,7 +42,7 @@ def execute(command: Callable[[], int]) -> NoReturn:
     # Commands only write figures; a notebook names a backend that may not be installed here.
     os.environ["MPLBACKEND"] = "agg"
     try:
-        with Interrupts(), warnings.catch_warnings():
+        with Interrupts(), warnings.catch_warnings(), _lines():
             warnings.showwarning = _show_once()
             code, message = _outcome(command)
     except KeyboardInterrupt as error:
@@ -92,6 +93,31 @@ def _output_error(text: str = "") -> str:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return f"standard output cannot be written ({error.strerror})"
     return ""
+
+
+class _Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        from zoo.registry import printable
+
+        stream = sys.stderr if record.levelno >= logging.ERROR else sys.stdout
+        # A run does not fail because its output cannot be written; the command does, at its end.
+        with suppress(OSError, UnicodeError):
+            lines = map(printable, record.getMessage().split("\n"))
+            stream.write("".join(f"{line}\n" for line in lines))
+            stream.flush()
+
+
+@contextmanager
+def _lines() -> Iterator[None]:
+    logger, handler = logging.getLogger("harness"), _Lines()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _show_once() -> Callable[..., None]:

@@ -28,8 +28,8 @@ def advise(
         store: Records in addition to the published ones.
         why: Print the reasons, and what was left out.
     """
-    from harness import api
     from reports.advice import advice_text, bytes_in
+    from reports.api import ask
 
     try:
         limit = bytes_in(memory) if memory else None
@@ -39,7 +39,7 @@ def advise(
     lengths = arguments.integers_in("--length", length, allowed, "16k")
     if len(lengths) > 1:
         raise UserError(f"--length {length!r} is more than one length; give one")
-    table, query, result = api.ask(
+    table, query, result = ask(
         arguments.names_in([needs]), pass_, lengths[0], limit, suite=suite, store=store
     )
     document = {"query": query, "setting": table["setting"], **result}

@@ -33,14 +33,10 @@ def check(
         return _check_row(Path(name), repeat)
     if repeat:
         raise UserError(f"--repeat trains runs of a published row; {name} is none, leave it out")
-    from harness import api
-    from harness.cli.progress import show_check
+    from harness.checks import examine
 
     start = perf_counter()
-    rows, wrong, files = api.examine(
-        name, settings_of(set_), fast=fast, only=only, store=store,
-        show=show_check,
-    )  # fmt: skip
+    rows, wrong, files = examine(name, settings_of(set_), fast=fast, only=only, store=store)
     outcome = f"{len(wrong)} of {len(rows)} checks fail" if wrong else "all checks pass"
     which = f": {'; '.join(wrong)}" if wrong else ""
     text = f"{outcome}, in {perf_counter() - start:.1f} s{' with --fast' * fast}{which}"
@@ -48,13 +44,13 @@ def check(
 
 
 def _check_row(path: Path, repeat: int) -> Answer:
-    from harness import api
+    from harness.rows import check_row
 
     def show(finding: Any) -> None:
         text = f"{'ok  ' if finding.passed else 'FAIL'} {finding.check}: {finding.detail}"
         typer.echo(printable(text.removesuffix(": ")))
 
-    row, found = api.check_row(path, repeat, show)
+    row, found = check_row(path, repeat, show)
     failed = [finding.check for finding in found if not finding.passed]
     text = (
         f"{', '.join(failed)}: {len(failed)} of {len(found)} checks fail"

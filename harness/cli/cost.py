@@ -49,22 +49,18 @@ def cost(options: CostOptions) -> Answer:
     Exit 1 if a process crashed or failed; too little memory or time is a result.
     """
     from harness import api
-    from harness.cli.progress import show_cost
     from reports import cost as costs
+    from reports.store import write_costs
 
-    request = api.CostRequest(
-        attentions=arguments.attentions_in(options.attention or []),
-        lengths=arguments.lengths_in(options.lengths), level=options.level,
-        operations=arguments.names_in([options.pass_]), batching=options.batch, dim=options.dim,
-        heads=options.heads, causal=options.causal, precision=options.precision,
-        device=options.device, settings=arguments.settings_of(options.set_),
+    measured = api.cost(
+        arguments.attentions_in(options.attention or []), arguments.lengths_in(options.lengths),
+        passes=arguments.names_in([options.pass_]), level=options.level, batch=options.batch,
+        dim=options.dim, heads=options.heads, causal=options.causal, precision=options.precision,
+        device=options.device, settings=arguments.settings_of(options.set_), store=options.store,
+        rerun=options.rerun, keep_outdated=options.keep_outdated, seconds=options.seconds,
+        timeout=options.timeout,
     )  # fmt: skip
-    how = api.Execution(
-        store=options.store, rerun=options.rerun, keep_outdated=options.keep_outdated,
-        seconds=options.seconds, timeout=options.timeout, shown=api.Shown(cost=show_cost),
-    )  # fmt: skip
-    measured = api.measured(request, how)
-    files, rows = api.write_costs(options.store), costs.lines(measured)
+    files, rows = write_costs(options.store), costs.lines(measured)
     texts = ["", costs.terminal(measured)]
     if options.attention and options.precision == "auto":
         used, kind = measured[["precision", "device"]].iloc[0]

@@ -5,22 +5,19 @@ from typing import Annotated
 
 import typer
 
-from harness.arguments import MOST
 from harness.cli.options import add_command, group
 from harness.cli.process import Answer
 from zoo.registry import printable
 
 Task = Annotated[str, {"argument": True}]
 File = Annotated[Path, {"argument": True}]
-Episodes = Annotated[int, {"min": 1, "max": MOST}]
-Seed = Annotated[int, {"min": 0, "max": 2**32 - 1}]
 
 
 def list_() -> Answer:
     """Print which data sets are present and where, and how to get those that are missing."""
-    from harness import api
+    from tasks.data.sources import status
 
-    found = [*api.data_sets()]
+    found = [*status()]
     lines = [
         f"{data_set.task}: {line}"
         for data_set in found
@@ -38,9 +35,9 @@ def import_(task: Task, path: File) -> None:
         task: The task whose data to import.
         path: A folder, an archive or a file of the data set.
     """
-    from harness import api
+    from tasks.data.sources import import_all
 
-    for imported in api.import_all(task, path):
+    for imported in import_all(task, path):
         typer.echo(printable(f"imported: {imported}"))
 
 
@@ -53,34 +50,15 @@ def fetch(task: Task, offline: bool = False) -> None:
         task: The task whose data to download.
         offline: Use only what was downloaded before.
     """
-    from harness import api
     from harness.cli.console import download
+    from tasks.data.sources import fetch_data
 
     with download(task) as watch:
-        fetched = api.fetch_data(task, watch, offline)
+        fetched = fetch_data(task, watch, offline)
     typer.echo(printable(f"{'present' if fetched.present else 'fetched'}: {fetched.path}"))
     typer.echo(f"terms: {fetched.terms}")
 
 
-def record(environment: Task, path: File, episodes: Episodes = 100, seed: Seed = 0) -> None:
-    """Record trajectories of a scripted policy with noise, for task control.
-
-    Args:
-        environment: The environment, as InvertedPendulum-v5.
-        path: The new HDF5 file.
-        episodes: Trajectories.
-        seed: Seed of the policy and the environment.
-    """
-    from harness import api
-
-    trajectories = api.record(environment, episodes, seed)
-    api.write_trajectories(path, trajectories)
-    for name in ("random_return", "expert_return"):
-        typer.echo(f"{name}: {trajectories.attributes[name]:g}")
-    typer.echo(f"mean return of the file: {trajectories.returns.mean():g}")
-    typer.echo(printable(f"recorded: {path}, {len(trajectories.rewards)} steps"))
-
-
-data = group(help="List, download, import and record data sets.")
-for command in (list_, import_, fetch, record):
+data = group(help="List, download and import data sets.")
+for command in (list_, import_, fetch):
     add_command(data, command)

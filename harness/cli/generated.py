@@ -4,11 +4,12 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from harness import catalogue, first, recipes, report, stores, studies
+from harness import catalogue, first, recipes, stores, studies
 from harness.records.files import within
 from harness.records.store import CertificateStore, ShallowStore
 from harness.records.suites import find, names, published
-from reports import advice, unnamed, validity
+from reports import advice, store, unnamed, validity
+from reports.first import text as first_text
 from reports.markdown import insert
 from reports.pages import suite as suite_pages
 from reports.pages.catalogue import tasks_page, variants_page
@@ -23,7 +24,7 @@ Files = Mapping[Path, bytes]
 def _studies(root: Path) -> Files:
     found: dict[Path, bytes] = {}
     for name in studies.names():
-        found |= within(root / "results", report.study_pages(studies.find(name), root / "results"))
+        found |= within(root / "results", store.study_pages(studies.find(name), root / "results"))
     return found
 
 
@@ -40,7 +41,7 @@ def _screen(root: Path) -> Files:
         raise UserError(f"{file} has other questions than {suite.key}; make it again")
     places = [first.placed(found, row["row"], question.name, answers)
               for found, question in zip(row["questions"], questions, strict=True)]  # fmt: skip
-    lines = first.text(row | {"questions": places}, screen["machine"]).splitlines()
+    lines = first_text(row | {"questions": places}, screen["machine"]).splitlines()
     readme = root / "README.md"
     block = "\n".join(f"    {line}".rstrip() for line in lines)
     return {readme: insert(readme.read_text("utf-8"), "screen", block).encode()}
@@ -60,9 +61,9 @@ def _documents(root: Path) -> Files:
 
 def _reports(root: Path) -> Files:
     # Runs of no suite are the experiments of docs/validity.md.
-    store, readme, tables = root / "results", root / "README.md", dict[str, bytes]()
-    content, text = stores.content(store), readme.read_text("utf-8")
-    found = report.results_in(content)
+    folder, readme, tables = root / "results", root / "README.md", dict[str, bytes]()
+    content, text = stores.content(folder), readme.read_text("utf-8")
+    found = store.results_in(content)
     others = next((of for of in found.suites if of.suite.name == unnamed.NAME), None)
     found = found._replace(suites=[of for of in found.suites if of is not others])
     compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
@@ -76,10 +77,10 @@ def _reports(root: Path) -> Files:
         if f"<!-- {name} -->" in text:
             text = insert(text, name, suite_pages.readme_table(of))
     (tested,) = [of for of in found.suites if of.suite.key == validity.suite()] or (
-        report.results_in(content, [validity.suite()], published=False).suites
+        store.results_in(content, [validity.suite()], published=False).suites
     )
     return {
-        **within(store, report.files_of(found)),
+        **within(folder, store.files_of(found)),
         root / "docs" / "validity.md": validity.page(tested, others).encode(),
         **within(root / "harness" / "recipes" / "suites", tables),
         readme: text.encode(),

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from harness.cli.process import Answer
 from reports.text import WIDTH, text_table
 
-# The claims that a variant makes or not, and how they are listed.
-CLAIMS = {
-    "bidirectional": "bidirectional", "causal": "causal", "cross": "cross-attention",
-    "linear": "linear cost", "stochastic": "stochastic", "recurrent": "recurrent",
-}  # fmt: skip
+# The claims that a variant makes or not; `linear` is of its cost.
+CLAIMS = ("bidirectional", "causal", "cross", "linear", "stochastic", "recurrent")
+
+# Fields of an entry that are in no line of their own.
+APART = ("name", "version", "mechanism", "title", "formula", "options", "requires", "installed")
 
 
 def list_(
@@ -25,26 +25,29 @@ def list_(
         budget: Print this recipe as a TOML file, as a template.
         suite: Print this suite as a TOML file, as a template.
     """
-    from harness import api
+    from harness import catalogue
 
-    if budget is not None:
-        return Answer(api.recipe_text(budget).rstrip())
-    if suite is not None:
-        return Answer(api.suite_text(suite).rstrip())
-    document = api.listed()
-    suites = {suite.partition("@")[0] for suite in document["suites"]}
+    if budget is not None or suite is not None:
+        # They import pydantic and numpy.
+        from harness import recipes
+        from harness.records import suites
+
+        text = recipes.show(budget or "") if suite is None else suites.show(suite)
+        return Answer(text.rstrip())
+    document = catalogue.listed()
+    named = {suite.partition("@")[0] for suite in document["suites"]}
     if not name:
         return Answer(listing(document), document)
-    if name.endswith(".toml") or name.partition("@")[0] in suites:
+    if name.endswith(".toml") or name.partition("@")[0] in named:
         return _of_suite(name)
-    entry = api.listed(name)
+    entry = catalogue.listed(name)
     return Answer(details(entry), entry)
 
 
 def listing(document: Mapping[str, Sequence[Any]]) -> str:
     variants, tasks = document["variants"], document["tasks"]
     mechanisms = [[v["name"], "\n".join([v["mechanism"], *_needs(v)])] for v in variants]
-    claims = [[text, ", ".join(v["name"] for v in variants if v[c])] for c, text in CLAIMS.items()]
+    claims = [[c, ", ".join(v["name"] for v in variants if v[c])] for c in CLAIMS]
     losses = [f"{v['name']} ({', '.join(v['losses'])})" for v in variants if v["losses"]]
     rows = []
     for task in tasks:
@@ -67,7 +70,16 @@ def listing(document: Mapping[str, Sequence[Any]]) -> str:
 
 
 def details(entry: Mapping[str, Any]) -> str:
-    lines = [*(_of_task(entry) if "caveat" in entry else _of_variant(entry)), *_needs(entry)]
+    what = entry.get("mechanism") or entry["title"]
+    version = f"@{entry['version']}" if "title" in entry else ""
+    lines = [f"{entry['name']}{version}: {what}"]
+    lines += [f"    {line}" for line in entry.get("formula", "").splitlines() if line]
+    lines += [
+        f"{name}: {text}"
+        for name, value in entry.items()
+        if name not in APART and (text := _words(value))
+    ]
+    lines += _needs(entry)
     # A formula keeps its lines.
     text = "\n".join(line if line.startswith("    ") else fill(line, WIDTH) for line in lines)
     head = ["name", "type", "default", "meaning"]
@@ -75,40 +87,21 @@ def details(entry: Mapping[str, Any]) -> str:
     return f"{text}\n\n{text_table(['option', *head[1:]], rows) if rows else 'no options'}"
 
 
-def _of_variant(entry: Mapping[str, Any]) -> list[str]:
-    uses = [f"{form}: {', '.join(places)}" for form, places in entry["uses"].items()]
-    facts = {
-        "paper": entry["paper"], "cost in N": entry["cost"], "usable as": "; ".join(uses),
-        "claims": ", ".join(text for claim, text in CLAIMS.items() if entry[claim]) or "none",
-        "auxiliary loss": ", ".join(entry["losses"]),
-        "equals": "; ".join(entry["identities"]), "source": entry["source"],
-    }  # fmt: skip
-    return [
-        f"{entry['name']}: {entry['mechanism']}",
-        *(f"    {line}" for line in entry["formula"].splitlines() if line),
-        *(f"{name}: {text}" for name, text in facts.items() if text),
-        *(f"known failure of {check}: {reason}" for check, reason in entry["failures"].items()),
-    ]
-
-
-def _of_task(entry: Mapping[str, Any]) -> list[str]:
-    facts = {
-        **{name: _text(entry[name]) for name in ("classes", "length", "vocabulary")},
-        "model": "causal" if entry["causal"] else "bidirectional",
-        "data": entry["data"], "not shown by a score": entry["caveat"], "source": entry["source"],
-    }  # fmt: skip
-    return [
-        f"{entry['name']}@{entry['version']}: {entry['title']}", entry["about"],
-        *(f"{name}: {text}" for name, text in facts.items() if text),
-        *(f"baselines of {key}: {text}" for key, text in entry.get("baselines", {}).items()),
-    ]  # fmt: skip
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_words(of)}" for name, of in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "yes" if value is True else _text(value or None)
 
 
 def _of_suite(name: str) -> Answer:
-    from harness import api
-    from reports.papers import STEP_SECONDS
+    from harness.records.suites import find
+    from harness.suite import efforts
+    from reports.papers import STEP_SECONDS, gpu_hours
 
-    suite, found = api.suite_of(name), api.hours(name)
+    suite = find(name)
+    found = gpu_hours(efforts(suite)).reset_index()
     document = {
         "suite": suite.key, "title": suite.title, "published": suite.published,
         "step_seconds": STEP_SECONDS, "questions": found.to_dict("records"),

@@ -21,7 +21,6 @@ from harness.cli import execute
 from harness.cli.generated import GENERATORS
 from harness.cli.options import add_command, group
 from harness.cli.process import invoke
-from harness.cli.progress import shown
 from harness.records.certificate import Certificate
 from harness.records.files import write_pages
 from harness.records.store import BaselineStore, CertificateStore, ShallowStore
@@ -54,7 +53,7 @@ def main(options: PagesOptions) -> None:
     """Write every generated file, or name those that are out of date; exit 1 if there are any."""
     root = options.root
     if options.fit:
-        runs.fit_baselines(stores.content(root / "results").records, root / "results", shown())
+        runs.fit_baselines(stores.content(root / "results").records, root / "results")
         fitted = ShallowStore.within(root / "results")
         for name in baselines.STUDY_SETTINGS:
             if name not in fitted.entries():

@@ -45,29 +45,29 @@ def report(options: ReportOptions) -> Answer:
 
     A page of each suite, one of the runs of no suite, and the pages of costs.
     """
-    from harness import api
-    from harness.cli import console
+    from harness import stores
+    from harness.records.store import require_folder
     from reports import cost
+    from reports import store as pages
     from reports.pages.suite import answers_of, terminal
 
-    store, complete = options.store, True
-    with console.reading(api.require_folder(store)) as show:
-        content = api.content(store, curves=options.curves or bool(options.tensorboard), show=show)
+    store, complete = require_folder(options.store), True
+    content = stores.content(store, curves=options.curves or bool(options.tensorboard))
     if options.baselines:
-        from harness.cli.progress import shown
+        from harness.runs import fit_baselines
 
-        complete = api.fit_baselines(content.records, store, shown())
-    api.require_records(content, store)
-    found = api.results_in(
+        complete = fit_baselines(content.records, store)
+    stores.require_records(content, store)
+    found = pages.results_in(
         content, options.suite or (), published=options.with_published,
         attentions=options.attention or (),
         questions=names_in([options.questions]) if options.questions else (),
     )  # fmt: skip
     if options.compare:
-        compared, text = api.comparison(options.compare, found)
+        compared, text = pages.comparison(options.compare, found)
         return Answer(text, compared.to_dict("records"))
     folder = options.out or store
-    files = api.write_report(
+    files = pages.write_report(
         found, folder, latex=options.latex, curves=options.curves, tensorboard=options.tensorboard,
         tasks=tasks_in(names_in(options.task or [])),
         attentions=rows_in(names_in(options.attention or [])),

@@ -1,55 +1,15 @@
 """`harness run`: train variants on tasks."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import arguments
 from harness.cli.process import Answer
+from harness.cli.run_options import RunOptions
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
     from harness.runs import Execution, Outcomes
 
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(arguments.Runs):
-    """The options of `harness run`.
-
-    Attributes:
-        tune: Choose the learning rate on dev by seed 0, of four rates.
-        grid: Another grid for --tune: train.FIELD=VALUE,VALUE,... or model.FIELD=...; repeatable
-            for the product.
-        over: Vary an option: NAME.OPTION=VALUE,VALUE,...; NAME is task, model, train, or a variant:
-            task.pairs=4,8,16.
-        match: parameters: the feed-forward width at which they are softmax's.
-        suite: Run what is missing of a suite: laptop, or a TOML file.
-        questions: Of the suite, separated by commas; by default all.
-        cost: Measure time and memory after the runs, once for all seeds and learning rates.
-        keep_checkpoints: Keep the weights of each evaluation.
-        tensorboard: Folder for the curves as event files of TensorBoard.
-    """
-
-    tune: bool = False
-    grid: list[str] | None = None
-    over: str = ""
-    match: str = ""
-    suite: str = ""
-    questions: str = ""
-    cost: bool = True
-    keep_checkpoints: bool = False
-    tensorboard: Path | None = None
-
-    def others(self, allowed: Collection[str]) -> list[str]:
-        return [
-            f"--{field.name.strip('_').replace('_', '-')}"
-            for field in fields(self)
-            if field.name not in allowed and getattr(self, field.name) != field.default
-        ]
-
-
-# The options of the first command.
 EXECUTION = {
     "attention", "cost", "store", "device", "engine", "workers", "threads", "slurm", "rerun",
     "keep_outdated",
@@ -67,14 +27,9 @@ def run(options: RunOptions) -> Answer:
     Each run is made once: commands on one store, of one machine or several, share its runs.
     Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
-    from harness import api
-    from harness.cli.progress import shown
+    from harness.runs import compare
 
-    how = api.Execution(
-        store=options.store, resources=options.resources(), cost=options.cost, rerun=options.rerun,
-        keep_outdated=options.keep_outdated, baselines=True,
-        keep_checkpoints=options.keep_checkpoints, tensorboard=options.tensorboard, shown=shown(),
-    )  # fmt: skip
+    how = options.execution()
     if options.suite:
         for flag in options.others(SUITE):
             raise UserError(f"{flag} is not possible: suite {options.suite} fixes it; leave it out")
@@ -85,24 +40,24 @@ def run(options: RunOptions) -> Answer:
         raise UserError("--questions are of a suite; give --suite laptop as well")
     if not options.others(EXECUTION):
         return _first(options, how)
-    outcomes, _, is_complete = api.compare(api.Comparison(
-        attention=arguments.attentions_in(options.attention or ()),
-        task=arguments.tasks_in(arguments.names_in(options.task or ())), budget=options.budget,
+    outcomes, _, is_complete = compare(
+        arguments.attentions_in(options.attention),
+        arguments.tasks_in(arguments.names_in(options.task or ())), how, budget=options.budget,
         seeds=None if options.seeds is None else arguments.seeds_in(options.seeds),
         settings=arguments.settings_of(options.set_), positions=options.positions,
-        precision=options.precision, device=options.device, compiled=options.compile,
-        tune=options.tune, grid=arguments.values_in("--grid", options.grid),
+        precision=options.precision, compiled=options.compile, tune=options.tune,
+        grid=arguments.values_in("--grid", options.grid),
         over=arguments.values_in("--over", [options.over] if options.over else []),
         match=options.match,
-    ), how)  # fmt: skip
+    )  # fmt: skip
     return _answer(options, outcomes, int(not is_complete))
 
 
 def _answer(options: RunOptions, outcomes: "Outcomes", code: int) -> Answer:
-    from harness import api
     from reports.pages.suite import answers_of, terminal
+    from reports.store import summary
 
-    of, runs = api.summary(outcomes, options.store)
+    of, runs = summary(outcomes, options.store)
     present = {False: "already present", True: "of other code than now"}
     note, after = "  ({}; run it again with --rerun)", "pages: harness report --store"
     paths = [f"{run['path']}" + note.format(present[run["outdated"]]) * (not run["new"])
@@ -112,28 +67,31 @@ def _answer(options: RunOptions, outcomes: "Outcomes", code: int) -> Answer:
 
 
 def _first(options: RunOptions, how: "Execution") -> Answer:
-    from harness import api
+    from harness.first import first
+    from reports.first import text as text_of
 
-    found = api.first(arguments.names_in(options.attention or ()), how)
+    found = first(arguments.names_in(options.attention or ()), how)
     failed = any(of["failed"] for row in found["rows"] for of in row["questions"])
-    text = "\n\n".join(api.first_text(row, found["machine"]) for row in found["rows"])
+    text = "\n\n".join(text_of(row, found["machine"]) for row in found["rows"])
     return Answer(text, found, int(failed))
 
 
 def _suite(options: RunOptions, how: "Execution") -> Answer:
-    from harness import api
+    from harness.suite import run_suite
     from reports import papers
     from reports.pages.suite import answers_of, terminal
+    from reports.store import matrix_of
 
-    suite, is_complete, found = api.run_suite(
+    suite, is_complete, found = run_suite(
         options.suite, how, attentions=arguments.attentions_in(options.attention or ()),
         questions=arguments.names_in([options.questions]) if options.questions else (),
         settings=arguments.settings_of(options.set_),
     )  # fmt: skip
     code, after = int(not is_complete), f"\n\npages: harness report --store {options.store}"
-    if found is not None:
-        text = f"\n{papers.step_text(found)}{after}"
-        return Answer(text, {"rows": papers.step_lines(found)}, code)
-    of = api.matrix_of(suite, options.store)
+    if found:
+        costs = papers.step_costs(*found)
+        text = f"\n{papers.step_text(costs)}{after}"
+        return Answer(text, {"rows": papers.step_lines(costs)}, code)
+    of = matrix_of(suite, options.store)
     text = f"\n{terminal(of)}{after}" if of else "no run has finished"
     return Answer(text, {"answers": answers_of(of) if of else []}, code)

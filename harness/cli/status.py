@@ -6,6 +6,8 @@ from pathlib import Path
 from harness.cli.process import Answer
 from zoo.registry import printable
 
+SHOWN = ("host", "pid", "since", "phase", "step", "steps")  # Fields of the state of a run
+
 
 def status(store: Path = Path("runs")) -> Answer:
     """Show the state of the runs of a store.
@@ -14,14 +16,15 @@ def status(store: Path = Path("runs")) -> Answer:
 
     Runs of all machines that share the store count as running.
     """
-    from harness import api
-    from harness.cli.console import summary
+    from harness.records.overview import overview, summary
+    from harness.records.store import Store, require_folder
+    from harness.stores import with_warnings
 
-    entries = api.status(store)
+    entries, _ = with_warnings(overview(Store(require_folder(store))))
     counts = Counter(entry.status for entry in entries)
     rows = [
         {"status": status, "name": name, "reason": reason,
-         "state": state and state.model_dump(include={"host", "pid", "since"})}
+         "state": state and {name: getattr(state, name) for name in SHOWN}}
         for status, name, reason, state in entries
         if status != "done"
     ]  # fmt: skip
@@ -33,5 +36,7 @@ def status(store: Path = Path("runs")) -> Answer:
         what = row["reason"]
         if state := row["state"]:
             what = f"since {state['since']}; process {state['pid']} of {state['host']}"
+            if row["status"] == "running":
+                what += f"; {state['phase']}, step {state['step']} of {state['steps']}"
         lines.append(printable(f"{row['status']:11}  {row['name']}  {what}".rstrip()))
     return Answer("\n".join(lines), {"done": counts["done"], "rows": rows})

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 class Studies(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
-        from harness import api
+        from harness.studies import names
 
-        return [*api.studies()]
+        return [*names()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        from harness import api
+        from harness.studies import find
 
-        return command_of(api.study_of(cmd_name))
+        return command_of(find(cmd_name))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        from harness import api
+        from harness.studies import names
 
         with formatter.section("Commands"):
-            formatter.write_dl([*api.studies().items()])
+            formatter.write_dl([*names().items()])
 
 
 study = group(
@@ -38,9 +38,9 @@ study = group(
 
 def command_of(kind: "type[Study]") -> Any:
     def run(study: Any) -> Answer:
-        from harness import api
+        from reports.store import write_study
 
-        rows, files = api.write_study(study, lambda line: typer.echo(line, err=True))
+        rows, files = write_study(study)
         return Answer("", {"rows": rows, "files": files}, files=files)
 
     run.__annotations__["study"] = kind

@@ -7,11 +7,19 @@ from typing import Any
 
 import torch
 
-from harness.costs.plan import REFERENCE, SDPA, candidates, reference_of, softmax_by
+from harness.costs.plan import candidates, reference_of
 from harness.costs.work import TimedCall, counts, prepare
 from harness.data import is_out_of_memory
 from harness.model import trainable
-from harness.records.cost import CostSpec, Limits, Measured, batching_of
+from harness.records.cost import (
+    REFERENCE,
+    SDPA,
+    CostSpec,
+    Limits,
+    Measured,
+    batching_of,
+    softmax_by,
+)
 from harness.records.fields import Quartiles
 from harness.timing import LEAST_ROUNDS, Timer, sample, short_trial, timer_of
 from zoo.contract import Attention

@@ -2,15 +2,24 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from harness import recipes
 from harness.costs.work import require_supported
 from harness.data import data_of
 from harness.environment import describe, memory_of, pick_device, pick_precision
-from harness.records.cost import LEVELS, PASSES, REVISIONS, CostSpec, batching_of, step_recipe
+from harness.questions import NONE, Settings, require_used
+from harness.records.cost import (
+    LEVELS,
+    PASSES,
+    REFERENCE,
+    REVISIONS,
+    SDPA,
+    CostSpec,
+    batching_of,
+    step_recipe,
+)
 from harness.records.fields import require_known
 from harness.records.models import Encoder
 from harness.records.spec import RunSpec
@@ -20,10 +29,7 @@ from zoo.contract import Size, Unsupported
 from zoo.registry import UserError, Value, changed
 from zoo.variants import variants
 
-REFERENCE = "softmax"  # The variant that every cost is compared with
-
-# Its backends: the fused kernels, whose memory is compared with; the formula.
-SDPA, NAIVE = "sdpa", "naive"
+NAIVE = "naive"  # The backend of softmax that is its formula
 
 # Its exact implementations by kind of device.
 BACKENDS: Mapping[str, tuple[str, ...]] = {"cpu": (SDPA, NAIVE), "cuda": (SDPA, NAIVE, "xformers")}
@@ -33,7 +39,6 @@ WEIGHTS = 3
 
 SHARE = 0.25  # Share of the memory of the machine that these may take, at most
 
-Options = dict[str, dict[str, Value]]
 
 RECIPE = "laptop"  # The recipe of the model, where the level is `step`
 MODEL = "model"  # The owner of the settings of that model
@@ -43,51 +48,37 @@ SETTINGS = ("depth", "feed_forward", "head", "dropout", "recompute")
 LARGEST = 2**31  # The most samples of a call, or tokens of all of them
 
 
-@dataclass(frozen=True, kw_only=True)
-class CostRequest:
-    """A sweep before defaults are filled in; the fields are those of `harness.cost`.
-
-    Attributes:
-        causal: prefill, decoding, and variants that are causal only, always are.
-        settings: options by variant; by `model` for the model, where `level` is `step`.
-        references: whether SDPA softmax and softmax by its formula are measured as rows, too.
-    """
-
-    attentions: Sequence[str]
-    lengths: Sequence[int]
-    operations: Sequence[str]
-    level: str = "layer"
-    batching: str = "1"
-    dim: int = 64
-    heads: int = 2
-    causal: bool = False
-    precision: str = "auto"
-    device: str = "auto"
-    settings: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
-    references: bool = True
-
-
-def measurements(request: CostRequest) -> list[CostSpec]:
-    # A cost contains the ratio to softmax without references, too.
-    require_known("pass", request.operations, PASSES)
-    require_known("level", [request.level], LEVELS)
-    device = pick_device(request.device)
-    request = replace(request, device=device, precision=pick_precision(request.precision, device))
-    _check(request)
-    named = [(name, request.settings) for name in request.attentions]
-    kinds = (SDPA, NAIVE) if request.references else ()
-    references = [(REFERENCE, {REFERENCE: {"backend": kind}}) for kind in kinds]
+def measurements(
+    attentions: Sequence[str], lengths: Sequence[int], operations: Sequence[str], *,
+    level: str = "layer", batching: str = "1", dim: int = 64, heads: int = 2, causal: bool = False,
+    precision: str = "auto", device: str = "auto", settings: Settings = NONE,
+    references: bool = True,
+) -> list[CostSpec]:  # fmt: skip
+    # Prefill, decoding, and variants that are causal only, always are causal. With `references`
+    # softmax by its backends is measured, too. A variant without a pass is left out with a warning.
+    require_known("pass", operations, PASSES)
+    require_known("level", [level], LEVELS)
+    kind = pick_device(device)
+    # Rejects a width that the heads do not divide.
+    Size(dim=dim, heads=heads, max_len=max(lengths), causal=False, dropout=0.0)
+    _check(attentions, operations, level, settings)
+    model = _model(dim, heads, settings.get(MODEL, {})) if level == "step" else None
+    shared = {
+        "level": level, "batching": batching, "dim": dim, "heads": heads, "model": model,
+        "precision": pick_precision(precision, kind), "device": kind,
+    }  # fmt: skip
+    named = [(name, settings) for name in attentions]
+    backends = [(REFERENCE, {REFERENCE: {"backend": each}}) for each in (SDPA, NAIVE)]
     specs: list[CostSpec] = []
     skipped: dict[str, None] = {}
-    for operation, (attention, of) in product(request.operations, [*named, *references]):
-        lengths = sorted(request.lengths)
-        row = [_spec(request, attention, of, operation, length) for length in lengths]
+    for operation, (name, of) in product(operations, named + backends * references):
+        row = [_spec(name, of, settings, operation, n, causal, shared) for n in sorted(lengths)]
         try:
             require_supported(row[0])
             specs += row
         except Unsupported as error:
-            skipped[f"{attention}, {operation}: {error}"] = None
-    if len(skipped) == len(named) * len(request.operations):
+            skipped[f"{name}, {operation}: {error}"] = None
+    if len(skipped) == len(named) * len(operations):
         raise Unsupported(next(iter(skipped)))
     for reason in skipped:
         warnings.warn(f"skipped: {reason}", stacklevel=2)
@@ -130,67 +121,51 @@ def batch_of(batching: str, length: int) -> int:
     return number // length
 
 
-def _check(request: CostRequest) -> None:
-    # Rejects a width that the heads do not divide.
-    Size(dim=request.dim, heads=request.heads, max_len=max(request.lengths), causal=False,
-         dropout=0.0)  # fmt: skip
-    if request.level == "step" and {"decode", "prefill"} & {*request.operations}:
+def _check(
+    attentions: Sequence[str], operations: Sequence[str], level: str, settings: Settings
+) -> None:
+    if level == "step" and {"decode", "prefill"} & {*operations}:
         raise UserError("a model has no pass decode or prefill; give --level layer")
-    for attention in request.attentions:
-        if request.level == "layer" and len(Composition.parse(attention).names) > 1:
+    names = {attention: Composition.parse(attention).names for attention in attentions}
+    for attention in attentions if level == "layer" else ():
+        if len(names[attention]) > 1:
             raise UserError(f"{attention!r} has two variants, a layer has one; give --level step")
-    owners = {name for text in request.attentions for name in Composition.parse(text).names}
-    owners |= {MODEL} if request.level == "step" else set()
-    for owner in request.settings:
-        if owner not in owners:
-            raise UserError(
-                f"--set {owner}: no row uses {owner!r}; give one of {', '.join(sorted(owners))}"
-            )
+    owners = {*chain.from_iterable(names.values()), *([MODEL] if level == "step" else [])}
+    require_used(settings, owners)
 
 
 def _spec(
-    request: CostRequest, attention: str, settings: Mapping[str, Mapping[str, Value]],
-    operation: Any, length: int,
+    attention: str, options: Settings, settings: Settings, operation: Any, length: int,
+    causal: bool, shared: Mapping[str, Any],
 ) -> CostSpec:  # fmt: skip
-    composition, environment = Composition.parse(attention), describe(request.device)
+    composition, environment = Composition.parse(attention), describe(shared["device"])
     kinds = [variants.find(name) for name in composition.names]
-    names = ("level", "batching", "dim", "heads", "precision", "device")
-    shared: Any = {name: getattr(request, name) for name in names}
     spec = CostSpec(
-        attention=attention, options=composition.changed(settings),
-        overrides=composition.overrides(request.settings, {}), operation=operation, length=length,
-        batch=batch_of(request.batching, length), **shared,
-        causal=request.causal or operation in ("prefill", "decode")
+        attention=attention, options=composition.changed(options),
+        overrides=composition.overrides(settings, {}), operation=operation, length=length,
+        batch=batch_of(shared["batching"], length), **shared,
+        causal=causal or operation in ("prefill", "decode")
         or not all(kind.traits.bidirectional for kind in kinds),
-        model=_model(request) if request.level == "step" else None,
         machine=environment.device, threads=environment.threads,
         revision=REVISIONS.get(operation, 1),
     )  # fmt: skip
     reference = reference_of(spec)
     # On a CPU `auto` is the faster of the two rows that every sweep has.
-    auto = spec.options == {REFERENCE: {}} and request.device == "cpu"
+    auto = spec.options == {REFERENCE: {}} and spec.device == "cpu"
     is_reference = spec.model_copy(update={"overrides": {}}) == reference
     return reference if auto or is_reference else spec
 
 
-def _model(request: CostRequest) -> Encoder:
+def _model(dim: int, heads: int, options: Mapping[str, Value]) -> Encoder:
     recipe = recipes.find(RECIPE).of_task("scaling").model
-    sizes = {"dim": request.dim, "heads": request.heads, "feed_forward": 2 * request.dim}
-    options = request.settings.get(MODEL, {})
+    sizes = {"dim": dim, "heads": heads, "feed_forward": 2 * dim, "positions": "learned"}
     require_known(f"option of {MODEL}", options, SETTINGS)
-    values = {**recipe, **sizes, "positions": "learned", **options}
-    return validated(Encoder, values, f"{MODEL}.", what="option")
+    return validated(Encoder, {**recipe, **sizes, **options}, f"{MODEL}.", what="option")
 
 
 def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
     options = {REFERENCE: changed(variants.find(REFERENCE), {"backend": backend})}
     return spec.model_copy(update={"attention": REFERENCE, "options": options, "overrides": {}})
-
-
-def softmax_by(backend: str, options: Options) -> Options:
-    if "backend" in options.get(REFERENCE, {"backend": ""}):
-        return options
-    return {**options, REFERENCE: {**options[REFERENCE], "backend": backend}}
 
 
 def candidates(spec: CostSpec) -> list[str]:

@@ -1,5 +1,6 @@
 """A cost sweep: every row from short to long, each measurement in a process that ends with it."""
 
+import logging
 import resource
 import signal
 import time
@@ -16,22 +17,30 @@ import psutil
 import torch
 
 from harness.costs import measurement
-from harness.costs.plan import REFERENCE, of_run
+from harness.costs.plan import of_run
 from harness.data import is_out_of_memory
 from harness.engines.local import Processes
 from harness.environment import describe, keep_freed_memory, pick_device
 from harness.interrupts import continued, ending
 from harness.provenance import is_outdated, options_of, versions_of
-from harness.records.cost import FAILURES, CostRecord, CostSpec, CostStatus, Limits, Measured
+from harness.records.cost import (
+    FAILURES,
+    REFERENCE,
+    CostRecord,
+    CostSpec,
+    CostStatus,
+    Limits,
+    Measured,
+)
 from harness.records.fields import now
 from harness.records.record import Record
+from harness.records.spec import by_option, label_of
 from harness.records.store import CostStore, Store
 from harness.stores import with_warnings
 from zoo.registry import UserError, in_one_line
 from zoo.variants import variants
 
-# Seconds of sampling for a measurement, about, and of the whole measurement, at most.
-SECONDS, TIMEOUT = 3.0, 600.0
+LOG = logging.getLogger(__name__)
 
 SHARE = 0.9  # Share of the available memory for a measurement on a CPU: with more, others would end
 
@@ -114,9 +123,8 @@ def sweep(
 
 
 def measure_all(
-    specs: Sequence[CostSpec], folder: Path, *, seconds: float = SECONDS, timeout: float = TIMEOUT,
+    specs: Sequence[CostSpec], folder: Path, *, seconds: float = 3.0, timeout: float = 600.0,
     rerun: bool = False, keep_outdated: bool = False,
-    show: Callable[[CostRecord, bool], None] = lambda record, new: None,
 ) -> list[CostRecord]:  # fmt: skip
     store, records = CostStore.within(folder), []
     store.require_writable()
@@ -131,9 +139,20 @@ def measure_all(
 
     with continued(by_same_command=not rerun):
         for record, new in sweep(specs, store, measure, rerun=rerun, keep_outdated=keep_outdated):
-            show(record, new)
+            LOG.info(_line(record, new))
             records.append(record)
     return records
+
+
+def _line(record: CostRecord, new: bool) -> str:
+    spec, measured, note = record.spec, record.measured, "" if new else "  (already present)"
+    text = record.reason if record.status == "skipped" else record.status.replace("_", " ")
+    if measured:
+        ratio = f" ({measured.ratio.median:.2f}×)" if measured.ratio else ""
+        milliseconds = 1000 * measured.seconds.median
+        text = f"{milliseconds:,.{0 if milliseconds >= 100 else 2}f}{ratio} ms"
+    label = label_of(spec.attention, by_option(spec.options))
+    return f"{label}, {spec.operation}, {spec.length:,} tokens: {text}{note}"
 
 
 def present(folder: Path, device: str, *, rerun: bool) -> list[CostSpec]:

@@ -1,7 +1,6 @@
 """The call that a measurement of cost times, as its specification describes it."""
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -9,7 +8,6 @@ import torch
 
 from harness.classifier import Classifier, Stack
 from harness.data import data_of
-from harness.layer_inputs import attentions
 from harness.model import build_model
 from harness.records.cost import STEP, CostSpec
 from harness.records.models import Encoder
@@ -77,13 +75,12 @@ def _layer_call(spec: CostSpec) -> TimedCall:
     return TimedCall(train, layer)
 
 
-def trainer_of(spec: CostSpec, built: torch.nn.Module | None = None) -> Trainer:
+def trainer_of(spec: CostSpec) -> Trainer:
     model = cast(Encoder, spec.model)
     if spec.task and spec.train:
         data = data_of(spec.task)
-        if built is None:
-            layers = Composition.parse(spec.attention).layers(model.depth)
-            built = build_model(Stack(model, layers, spec.options), data.task)
+        layers = Composition.parse(spec.attention).layers(model.depth)
+        built = build_model(Stack(model, layers, spec.options), data.task)
         split, recipe = data.splits["train"], spec.train
     else:
         tokens = torch.randint(1, VOCABULARY, (spec.batch, spec.length))
@@ -107,24 +104,6 @@ def counts(spec: CostSpec, timed: TimedCall) -> tuple[int, str]:
         train, backend = spec.train.model_copy(update={"compiled": False}), "compiled"
         timed = prepare(spec.model_copy(update={"train": train}))
     return flops(timed.call), backend
-
-
-def counts_of(spec: CostSpec, model: torch.nn.Module) -> tuple[int, str]:
-    # The model and the generators do not change.
-    train, before = cast(TrainSpec, spec.train), deepcopy(model.state_dict())
-    plain = spec.model_copy(update={"train": train.model_copy(update={"compiled": False})})
-    with torch.random.fork_rng([] if spec.device == "cpu" else [torch.cuda.current_device()]):
-        torch.manual_seed(0)
-        trainer = trainer_of(plain, model)
-        found, backend = counts(plain, TimedCall(training_call(trainer), model))
-    model.load_state_dict(before)
-    return found, "compiled" if train.compiled else backend
-
-
-def state_bytes_of(model: torch.nn.Module) -> int | None:
-    layers = attentions(model)
-    decodes = all(layer.traits.recurrent and layer.size.causal for layer in layers)
-    return sum(state_bytes(layer.start(1)) for layer in layers) if decodes else None
 
 
 def training_call(trainer: Trainer) -> Call:

@@ -30,7 +30,9 @@ Level = Literal["layer", "step"]  # An attention layer alone, or a whole model w
 # What is timed: evaluation; training; `prefill` of a prompt, with its state; a token after it.
 Pass = Literal["forward", "train", "prefill", "decode"]
 
-# The revision of the call that a pass times, else 1: the first `prefill` returned no state.
+# The variant that every cost is compared with, and its backend of fused kernels.
+REFERENCE, SDPA = "softmax", "sdpa"
+
 REVISIONS: dict[Pass, int] = {"prefill": 2}
 
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -38,8 +40,7 @@ PASSES: tuple[Pass, ...] = get_args(Pass)
 
 # What computes a call, by the name of its implementation; any other is PyTorch operations.
 COMPUTED_BY = {
-    "sdpa": "library", "xformers": "library", "library": "library", "triton": "Triton",
-    "recurrent": "compiled loops",
+    "sdpa": "library", "xformers": "library", "library": "library", "recurrent": "compiled loops",
 }  # fmt: skip
 
 # How a measurement ended; `skipped`: a shorter length of the same row did not end in `ok`.
@@ -143,6 +144,12 @@ def step_of(spec: RunSpec | CostSpec) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def softmax_by(backend: str, options: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
+    if "backend" in options.get(REFERENCE, {"backend": ""}):
+        return options
+    return {**options, REFERENCE: {**options[REFERENCE], "backend": backend}}
+
+
 class Limits(Frozen):
     """The rates of the device: of a large copy, bytes read and written, and of a matrix product."""
 
@@ -233,8 +240,7 @@ class CostRecord(Frozen):
 
     @property
     def computed_by(self) -> str:
-        # `PyTorch`, `compiled loops`, `Triton` or `library`, also of PyTorch; joined by `+` for
-        # A+B.
+        # `PyTorch`, `compiled loops` or `library`, also of PyTorch; joined by `+` for A+B.
         # A decoded token is computed by PyTorch operations, whatever computes a sequence.
         if self.measured is None or self.spec.operation == "decode":
             return "" if self.measured is None else "PyTorch"

@@ -1,10 +1,8 @@
 """The base class of records, and types of their fields."""
 
-import gc
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -42,18 +40,6 @@ def require_known(kind: str, names: Iterable[str], known: Collection[str]) -> No
     for name in names:
         if name not in known:
             raise UserError(unknown(kind, name, known))
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    # The garbage collector would visit many new records again and again.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def now() -> str:

@@ -12,13 +12,13 @@ import pandas as pd
 
 from harness.records.baselines import TaskBaselines
 from harness.records.cost import CostRecord, CostSpec, Pass, step_of
-from harness.records.fields import Frozen, Quartiles, uncollected
+from harness.records.fields import Frozen, Quartiles
 from harness.records.interval import Sample, interval_of
 from harness.records.record import Point, Record, origin_of
 from harness.records.spec import RunSpec, by_option, field_at, label_of
 from harness.records.store import BaselineStore, CostStore, Store, require_folder
 from harness.records.versions import Origin, are_outdated, major, outdated
-from zoo.registry import checked
+from zoo.registry import checked, uncollected
 
 Row = dict[str, Any]
 

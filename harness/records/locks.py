@@ -45,10 +45,6 @@ class State(Frozen):
         return self.host == platform.node()
 
     @property
-    def is_of_this_process(self) -> bool:
-        return self.is_of_this_host and self.pid == os.getpid()
-
-    @property
     def step(self) -> int:
         return self.point.step if self.point else 0
 

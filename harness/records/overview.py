@@ -44,3 +44,16 @@ def overview(store: Store) -> tuple[list[Entry], list[Broken]]:
     entries += (Entry("outdated" if is_old[name] else "done", name) for name in final)
     others = (kind.within(store.folder).read()[1] for kind in (CostStore, BaselineStore))
     return entries, [*broken, *chain.from_iterable(others)]
+
+
+def summary(
+    done: int, total: int, running: int, failed: int, others: int = 0, left: float = 0.0
+) -> str:
+    # `done` runs have a final record, `others` are in processes of other commands; `left` are the
+    # seconds until the end, about, 0 where unknown.
+    counts = [f"{done} of {total} runs done", f"{running} running", f"{failed} failed"]
+    counts += [f"{others} running elsewhere"] if others else []
+    if left:
+        minutes = f"{left / 60:.0f} min" if left < 6000 else f"{left / 3600:.1f} h"
+        counts.append(f"about {f'{left:.0f} s' if left < 100 else minutes} left")
+    return ", ".join(counts)

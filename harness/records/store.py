@@ -1,7 +1,7 @@
 """A folder of records, one JSON file each, written atomically."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 from harness.records.baselines import FOLDER, ShallowStudy, TaskBaselines
 from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord, CostSpec
-from harness.records.fields import Frozen, uncollected
+from harness.records.fields import Frozen
 from harness.records.files import (
     Text,
     find_line,
@@ -28,7 +28,7 @@ from harness.records.locks import Lock, Locks
 from harness.records.record import Record
 from harness.records.spec import Question, RunSpec, TaskSpec
 from harness.records.study import StudyRecord, StudySpec
-from zoo.registry import UserError
+from zoo.registry import UserError, uncollected
 
 Spec = RunSpec | CostSpec | StudySpec | TaskSpec
 StoreT = TypeVar("StoreT", bound="RecordStore[Any]")
@@ -48,12 +48,6 @@ def require_folder(store: Path) -> Path:
     return store
 
 
-Show = Callable[[str, int, int], None]
-
-
-UNSEEN: Show = lambda kind, number, count: None  # noqa: E731
-
-STEP = 100  # Records between two calls of `Show`
 NO_PARTS = {name: {} for name in ("losses", "groups")}  # The defaults of a point of a curve
 
 
@@ -127,19 +121,14 @@ class RecordStore(Generic[RecordT]):
     def remove_partial_files(self) -> None:
         remove_partial(self.folder)
 
-    def each(self, *, curves: bool = True, show: Show = UNSEEN) -> Iterator[RecordT | Broken]:
+    def each(self, *, curves: bool = True) -> Iterator[RecordT | Broken]:
         # Without `curves`, runs have the points of `Record.thinned()` alone.
-        entries = self.entries()
-        for number, entry in enumerate(entries.values()):
-            if number % STEP == 0:
-                show(self.tag, number, len(entries))
+        for entry in self.entries().values():
             yield self.parse(entry, curves=curves)
 
-    def read(
-        self, *, curves: bool = True, show: Show = UNSEEN
-    ) -> tuple[list[RecordT], list[Broken]]:
+    def read(self, *, curves: bool = True) -> tuple[list[RecordT], list[Broken]]:
         with uncollected():
-            found = [*self.each(curves=curves, show=show)]
+            found = [*self.each(curves=curves)]
         broken = [each for each in found if isinstance(each, Broken)]
         return [each for each in found if not isinstance(each, Broken)], broken
 
@@ -227,10 +216,9 @@ def _broken(found: Text, reason: str) -> Broken:
 class Store(RecordStore[Record]):
     kind, tag = Record, "run"
 
-    def each(self, *, curves: bool = True, show: Show = UNSEEN) -> Iterator[Record | Broken]:
-        # Runs of one question share it, which is a third of a record.
+    def each(self, *, curves: bool = True) -> Iterator[Record | Broken]:
         questions = dict[str, Question]()
-        for record in super().each(curves=curves, show=show):
+        for record in super().each(curves=curves):
             if isinstance(record, Record):
                 question = record.spec.question
                 vars(record.spec)["question"] = questions.setdefault(question.id, question)

@@ -213,7 +213,7 @@ def find(name: str) -> Suite:
             raise UserError(f"{label} has the name of a built-in suite; rename the file")
         return _parse(path.stem, read_toml(path, label, f"copy {FOLDER / 'laptop.toml'}"), label)
     plain, _, version = name.partition("@")
-    suite = _built_in(plain)
+    suite = _built_in(plain, FOLDER)
     if version not in ("", str(suite.version)) and (NEXT / f"{plain}{SUFFIX}").is_file():
         suite = _built_in(plain, NEXT)
     if version not in ("", str(suite.version)):
@@ -240,12 +240,11 @@ def published(suite: Suite) -> "pd.DataFrame":
 
 
 @cache
-def _built_in(name: str, folder: Path | None = None) -> Suite:
+def _built_in(name: str, folder: Path) -> Suite:
     if name not in names():
         raise UserError(unknown("suite", name, [*names(), "FILE.toml"]))
     label = f"suite {name!r}"
-    path = (folder or FOLDER) / f"{name}{SUFFIX}"
-    return _parse(name, read_toml(path, label, "reinstall"), label)
+    return _parse(name, read_toml(folder / f"{name}{SUFFIX}", label, "reinstall"), label)
 
 
 def _parse(name: str, tables: Table, label: str) -> Suite:

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from harness.records.store import Store
     from harness.records.study import Row
 
-Announce = Callable[[str], None]
-"""Called with a line before a step that takes time."""
-
 Positive = Annotated[int, {"min": 1}]
 
 
@@ -33,7 +30,7 @@ class Table(NamedTuple):
 
     subject: str
     options: Mapping[str, Value]
-    rows: "Callable[[Announce], Iterable[Row]]"
+    rows: "Callable[[], Iterable[Row]]"
     since: str = ""
 
 

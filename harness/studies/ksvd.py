@@ -7,6 +7,7 @@ reproduce the output of a layer of softmax on the same tokens. `reconstruction` 
 minimum is at the exact subspaces: 1 - |Q_e^T K Q_r|^2 / |K|^2, Q orthonormal bases of the scores.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import product
@@ -26,15 +27,19 @@ from harness.provenance import majors_of
 from harness.records.fields import require_known
 from harness.records.store import Store
 from harness.records.study import Row
-from harness.studies import Announce, Panel, Positive, Section, Study, Table, study
+from harness.studies import Panel, Positive, Section, Study, Table, study
 from zoo import ksvd
 from zoo.library import create
 from zoo.registry import UserError
 from zoo.variants.primal import Primal
 from zoo.variants.primal_forms import problem
 
+LOG = logging.getLogger(__name__)
+
 POINTS = 24  # Number of recorded steps, approximately; they are evenly spaced in the logarithm
+
 LOGITS = 2.0  # The standard deviation of the logits of softmax in the task
+
 SMALLEST = 1e-16  # The smallest J^2 that is drawn: smaller ones are rounding errors
 
 LOSSES = ("ksvd", "task", "task+ksvd", "reconstruction")
@@ -107,9 +112,9 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
             require_known(f"value of --{axis}", names, values)
         seeds = arguments.seeds_in(self.seeds, range(2**31))
 
-        def rows_of_all(announce: Announce) -> Iterator[Row]:
+        def rows_of_all() -> Iterator[Row]:
             for choice in product(*axes, seeds):
-                announce(", ".join(map(str, choice)))
+                LOG.info(", ".join(map(str, choice)))
                 yield from training(self, *choice)
 
         # A result of other code is computed again.
@@ -136,8 +141,8 @@ def training(sizes: Ksvd, trained: str, trace: str, loss: str, seed: int) -> Ite
     # The target is the output of a layer of softmax, of mean 0 over the tokens and variance 1.
     size: dict[str, Any] = {"dim": sizes.dim, "heads": 1, "max_len": sizes.tokens}
     torch.manual_seed(0)
-    x = layer_inputs.generated_inputs("random", sizes.samples, sizes.tokens, sizes.dim).double()
-    reference = layer_inputs.projected(create("softmax", **size).double())
+    x = torch.randn(sizes.samples, sizes.tokens, sizes.dim).double()
+    reference: Any = create("softmax", **size).double().eval()
     layer_inputs.scale_logits(reference, x, LOGITS)
     with torch.no_grad():
         target = reference(x).tokens
@@ -165,9 +170,9 @@ def recorded_steps(steps: int) -> list[int]:
     return sorted({0, *(round(steps ** (i / POINTS)) for i in range(POINTS + 1))})
 
 
-def on_run(run: KeptRun, samples: int, announce: Announce) -> Iterator[Row]:
+def on_run(run: KeptRun, samples: int) -> Iterator[Row]:
     spec = run.record.spec
-    layers = layer_inputs.layers_of(spec, run.files, samples, Primal, announce)
+    layers = layer_inputs.layers_of(spec, run.files, samples, Primal)
     for step, number, layer, calls in layers:
         xs = [x for call in calls for x in call.sequences()]
         yield {

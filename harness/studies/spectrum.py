@@ -25,7 +25,7 @@ from harness.records.families import colour_of
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.records.study import Row
-from harness.studies import Announce, Panel, Positive, Section, Study, Table, study
+from harness.studies import Panel, Positive, Section, Study, Table, study
 from zoo.contract import Attention, Unsupported
 
 EVERY = 32  # Ranks up to which a spectrum has every one; then they are about a tenth apart
@@ -93,14 +93,12 @@ examples of dev: the mean over heads and samples, with the standard deviation ov
                 yield Panel(str(setting), partial(draw, group), entries)
 
 
-def spectra(
-    spec: RunSpec, files: Mapping[int, Path], samples: int, setting: str, announce: Announce
-) -> Iterator[Row]:
-    # In fp32, in evaluation mode. The rows and columns of padded tokens are left out. A layer
-    # without an attention matrix has rank 0 and the reason.
+def spectra(spec: RunSpec, files: Mapping[int, Path], samples: int, setting: str) -> Iterator[Row]:
+    # In fp32, in evaluation mode, without the rows and columns of padded tokens. A layer without an
+    # attention matrix has rank 0 and the reason.
     ranks = ranks_up_to(restore(spec).task.max_len)
     run = {"setting": setting, "attention": spec.row, "seed": spec.seed}
-    for step, number, layer, calls in layers_of(spec, files, samples, Attention, announce):
+    for step, number, layer, calls in layers_of(spec, files, samples, Attention):
         where = {**run, "step": step, "layer": number, "variant": layer.name()}
         yield from ({**where, **values} for values in spectrum_of(layer, calls, ranks))
 

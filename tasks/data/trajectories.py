@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float32, Float64, Int64
 
 from tasks.data.extras import import_extra
 from tasks.data.files import decoding, stamp
-from zoo.registry import UserError, first_line, require_memory
+from zoo.registry import UserError, require_memory
 
 # The two arrays that end a trajectory: by a terminal state, or by a limit of steps.
 ENDS = {"d4rl": ("terminals", "timeouts"), "minari": ("terminations", "truncations")}
@@ -62,25 +62,6 @@ class Trajectories(NamedTuple):
 
 def read(path: str) -> Trajectories:
     return _read(*stamp(path, "an HDF5 file of trajectories"))
-
-
-def write(path: Path, trajectories: Trajectories) -> None:
-    """Write trajectories in the form of D4RL, and their attributes."""
-    h5py: Any = import_extra("trajectories", "h5py", "control")
-    last = np.zeros((2, len(trajectories.rewards)), dtype=bool)
-    last[0, trajectories.ends[trajectories.terminal] - 1] = True
-    last[1, trajectories.ends[~trajectories.terminal] - 1] = True
-    try:
-        with h5py.File(path, "x") as file:
-            for name in ("observations", "actions", "rewards"):
-                file[name] = getattr(trajectories, name)
-            for name, values in zip(ENDS["d4rl"], last, strict=True):
-                file[name] = values
-            file.attrs.update(trajectories.attributes)
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written ({first_line(error)}); give another file"
-        ) from error
 
 
 @lru_cache(maxsize=1)  # a run builds its task several times

@@ -1,4 +1,4 @@
-"""Results on CUDA equal those on the CPU: outputs, gradients, kernels, and the record of a run."""
+"""Results on CUDA equal those on the CPU: outputs, gradients, and the record of a run."""
 
 import json
 
@@ -8,12 +8,9 @@ import torch
 import harness
 from harness.cli import main
 from harness.records.store import Store
-from tests.zoo.test_cosine_map import inputs, run
 from zoo.contract import Attention, Size, Unsupported
 from zoo.encoder import EncoderLayer
-from zoo.kernels.cosine_map import fused, plain
 from zoo.variants import fla, variants
-from zoo.variants.primal import Primal
 from zoo.variants.softmax import Softmax, xformers_failure
 
 pytestmark = [
@@ -151,33 +148,3 @@ def test_a_run_on_cuda_writes_a_complete_record(tmp_path, monkeypatch, capsys):
         json.loads(record.model_dump_json())
     runs = harness.load(store)
     assert (runs["peak_bytes"] > 0).all() and (runs["tokens_per_second"] > 0).all()
-
-
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.02), ("float32", 1e-5)])
-@pytest.mark.parametrize("n", [63, 1000, 4096])
-def test_kernels_equal_the_definition_in_float64(n, dtype, tolerance, padded):
-    exact = [part.to(getattr(torch, dtype)).double() for part in inputs(n, width=32, dim=64)]
-    mask = (torch.rand(3, n) < 0.6).cuda() if padded else None
-    expected = run(plain, [part.detach().cuda().requires_grad_() for part in exact], mask)
-    copies = [part.detach().cuda().to(getattr(torch, dtype)).requires_grad_() for part in exact]
-    actual = run(fused, copies, mask)
-    again = run(fused, copies, mask)
-    for first, second, other in zip(actual, again, expected, strict=True):
-        assert torch.equal(first, second)
-        assert (first.double() - other).norm() <= tolerance * other.norm()
-
-
-@pytest.mark.parametrize("autocast", [False, True])
-def test_auto_is_triton_and_gives_what_folded_gives(autocast):
-    size = Size(dim=64, heads=2, max_len=1000, causal=False, dropout=0.0)
-    x, tokens = torch.randn(2, 1000, 64, device="cuda"), {}
-    with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-        for backend, runs in (("auto", "triton"), ("folded", "folded")):
-            torch.manual_seed(1)
-            layer = Primal(size, backend=backend).cuda()
-            assert layer.backend_for(x) == runs
-            tokens[backend] = layer(x, x, None).tokens.float()
-        assert layer.double().backend_for(x.double()) == "folded"
-    difference = (tokens["auto"] - tokens["folded"]).norm() / tokens["folded"].norm()
-    assert difference < (0.02 if autocast else 1e-5)

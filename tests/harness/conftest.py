@@ -16,7 +16,7 @@ from harness.costs.sweep import Outcome
 from harness.data import Data, restore
 from harness.environment import describe
 from harness.model import build_model
-from harness.questions import Fixed, question_of, spec_of
+from harness.questions import question_of, spec_of
 from harness.records.cost import CostStatus
 from harness.records.record import Environment, Record
 from harness.records.spec import RunSpec
@@ -81,12 +81,11 @@ def dev(tiny) -> Split:
 
 
 def requested(
-    attention: str, task: str, positions: str = "", recipe: str = "smoke", seed: int = 0,
-    announce: Callable[[str], None] = lambda line: None, **settings,
-) -> RunSpec:  # fmt: skip
+    attention: str, task: str, positions: str = "", recipe: str = "smoke", seed: int = 0, **settings
+) -> RunSpec:
     """A run of any task, on the smallest recipe; further keywords are options by owner."""
-    question = question_of(task, recipe, settings, Fixed(positions=positions))
-    return spec_of(question, attention, settings, seed=seed, announce=announce)
+    question = question_of(task, recipe, settings, positions=positions)
+    return spec_of(question, attention, settings, seed=seed)
 
 
 def with_train(spec: RunSpec, **fields) -> RunSpec:
@@ -253,8 +252,8 @@ def output(call) -> Callable[..., str]:
 
     def run(*argv: str) -> str:
         code, out, err = call(*argv)
-        # Progress of a study, and of a command with `--json`, is written to stderr.
-        assert code == 0 and ({"study", "--json"} & {*argv} or not err), out + err
+        # Progress of a command with `--json` is written to stderr.
+        assert code == 0 and ("--json" in argv or not err), out + err
         return out
 
     return run

@@ -8,7 +8,6 @@ import filelock
 import pytest
 
 from harness import baselines
-from harness.data import restore
 from harness.records.files import with_checksum
 from harness.records.store import BaselineStore
 from tests.harness.conftest import SMALL
@@ -40,23 +39,27 @@ def fits(monkeypatch) -> list[str]:
     return fitted
 
 
-def fit(spec, stored, report=lambda *step: None):
-    return baselines.fit(spec.task, lambda _: restore(spec), stored, report)
+def fit(spec, stored):
+    return baselines.fit(spec.task, stored)
 
 
-def test_an_interrupted_fit_keeps_its_steps_and_continues(tiny, stored, fits, monkeypatch):
-    spec, seen = tiny(), []
+def test_an_interrupted_fit_keeps_its_steps_and_continues(tiny, stored, fits, monkeypatch, caplog):
+    spec = tiny()
+    caplog.set_level("INFO", "harness.baselines")
     with pytest.raises(KeyboardInterrupt):
-        fit(spec, stored, lambda *step: seen.append(step))
+        fit(spec, stored)
     (partial,), broken = stored.read()
     assert (partial.left, partial.scores, broken) == (
         ("c",), {"model a": 25.0, "model b": 25.0}, []
     )  # fmt: skip
-    whole = fit(spec, stored, lambda *step: seen.append(step))
+    whole = fit(spec, stored)
     assert fits == ["a", "b", "c"] and whole.left == () and len(whole.scores) == 3
-    assert seen == [("a", 0, 3), ("b", 1, 3), ("c", 2, 3), ("c", 2, 3)]
+    lines = [f"baselines of {spec.task.key}: {step}" for step in ("a (1", "b (2", "c (3", "c (3")]
+    assert caplog.messages == [f"{line} of 3)" for line in lines]
     # A complete file needs no data.
-    found = baselines.fit(spec.task, raising(AssertionError("data")), stored, lambda *_: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(baselines, "data_of", raising(AssertionError("data")))
+        found = fit(spec, stored)
     assert found == whole == stored.find(spec.task)
     monkeypatch.setattr(baselines, "BASELINES_VERSION", 10**6)
     assert fit(spec, stored).version == 10**6

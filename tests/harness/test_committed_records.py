@@ -24,16 +24,15 @@ from harness.records.versions import are_outdated, outdated
 from tests.conftest import ROOT
 
 FILE = Path(__file__).with_name("committed.json")
-STORES = (ROOT / "results",)
+STORE = ROOT / "results"
 
 
 @cache
 def lines() -> dict[str, list[Text]]:
     """The lines of each file of records."""
     found = defaultdict(list)
-    for store in STORES:
-        for line in read_lines(store):
-            found[str(line.file.relative_to(ROOT))].append(line)
+    for line in read_lines(STORE):
+        found[str(line.file.relative_to(ROOT))].append(line)
     return {name: [*dict.fromkeys(found[name])] for name in sorted(found)}
 
 
@@ -42,7 +41,7 @@ def records() -> dict[Text, Any]:
     """The record of each line."""
     found = {}
     for line in (line for of in lines().values() for line in of):
-        record = KINDS[line.kind].within(ROOT / "results").parse(line)
+        record = KINDS[line.kind].within(STORE).parse(line)
         assert not isinstance(record, Broken), record
         found[line] = record
     return found
@@ -63,7 +62,7 @@ def old() -> dict[Text, bool]:
 def identity(line: Text) -> list[str]:
     """What must not change of a record: the name of its file, its identity and its question's."""
     record = records()[line]
-    name = KINDS[line.kind].within(ROOT / "results").name_of(record)
+    name = KINDS[line.kind].within(STORE).name_of(record)
     found = [line.kind, name, str(old().get(line, ""))]
     if isinstance(record, Record):
         question = record.spec.question

@@ -9,7 +9,7 @@ import torch
 
 from harness.costs import measurement, plan
 from harness.costs.work import TimedCall
-from harness.records.cost import Limits
+from harness.records.cost import Limits, softmax_by
 from harness.records.fields import Quartiles
 from harness.timing import (
     CERTAIN_ROUNDS,
@@ -131,10 +131,10 @@ def test_auto_is_the_fastest_backend_and_is_timed_once(calls, clock):
 
 def test_auto_is_one_backend_in_every_layer_of_a_composition():
     options = {"softmax": {}, "primal": {"rank": 2}}
-    assert plan.softmax_by("naive", options)["softmax"] == {"backend": "naive"}
+    assert softmax_by("naive", options)["softmax"] == {"backend": "naive"}
     named = {"softmax": {"backend": "sdpa"}}
-    assert plan.softmax_by("naive", named) == named
-    assert plan.softmax_by("naive", {"primal": {}}) == {"primal": {}}
+    assert softmax_by("naive", named) == named
+    assert softmax_by("naive", {"primal": {}}) == {"primal": {}}
 
 
 def test_quartiles_are_those_of_the_values_and_ratios_are_pairwise():

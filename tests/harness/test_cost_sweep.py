@@ -165,7 +165,7 @@ def runs(tmp_path, outcomes):
 HERE: dict[str, Any] = {"device": "cpu", "machine": describe("cpu").device, "threads": 3}
 
 
-def test_each_shape_of_finished_runs_of_this_machine_is_measured_once(runs):
+def test_each_shape_of_finished_runs_of_this_machine_is_measured_once(runs, caplog):
     given = [
         make_record("primal", **HERE), make_record("primal", seed=1, train={"lr": 0.5}, **HERE),
         make_record("linear", **{**HERE, "machine": "another"}),
@@ -176,9 +176,11 @@ def test_each_shape_of_finished_runs_of_this_machine_is_measured_once(runs):
         ("primal", "train", 3), ("primal", "forward", 3),
     ]  # fmt: skip
     assert {cost.spec.task.key for cost in costs} == {"listops@1"}
-    shown = []
-    assert runs(*given, show=lambda cost, new: shown.append(new)) == costs and shown == [False] * 2
-    assert runs(*given, rerun=True, show=lambda cost, new: shown.append(new)) and all(shown[2:])
+    caplog.set_level("INFO", "harness.costs.sweep")
+    caplog.clear()
+    assert runs(*given) == costs and runs(*given, rerun=True)
+    lines = [line for line in caplog.messages if "tokens" in line]
+    assert ["present" in line for line in lines] == [True] * 2 + [False] * 2
     assert runs() == []
 
 

@@ -6,10 +6,11 @@ import torch
 from harness.batches import ShuffledBatches
 from harness.costs.measurement import measure
 from harness.costs.plan import batch_of, of_run
-from harness.costs.work import counts, prepare, require_supported, state_bytes_of, trainer_of
+from harness.costs.work import counts, prepare, require_supported, trainer_of
 from harness.data import restore
 from harness.model import build_model, trainable
 from harness.records.cost import step_of
+from harness.runner import state_bytes_of
 from tasks import create
 from tests.harness.conftest import TREES, requested
 from tests.harness.specs import COST, LIMITS, encoder

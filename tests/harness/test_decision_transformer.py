@@ -178,12 +178,3 @@ def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, output, 
     assert "normalised return" in csv.splitlines()[1]
     found = [json.loads(file.read_text()) for file in store.folder.glob("control-*.json")]
     assert len(found) == 2 and {file["metric"]["name"] for file in found} == {"normalised return"}
-
-
-def test_recording_writes_the_file_and_prints_its_references(tmp_path, call, output, monkeypatch):
-    monkeypatch.setattr("tasks.control.environment.REFERENCE_EPISODES", 1)
-    path = tmp_path / "a.hdf5"
-    out = output("data", "record", "InvertedPendulum-v5", str(path), "--episodes", "2")
-    assert path.exists() and "expert_return: 1000" in out
-    code, _, err = call("data", "record", "InvertedPendulum-v5", str(path), "--episodes", "2")
-    assert code == 2 and "give another file" in err

@@ -4,7 +4,6 @@ import re
 import sys
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -12,12 +11,12 @@ import torch
 import harness.runner
 from harness.engines import Resources
 from harness.environment import use_threads
-from harness.grid import ATTEMPTS, View, check, run_all
-from harness.memory import matched, parameters
+from harness.grid import ATTEMPTS, check, run_all
 from harness.questions import spec_of
 from harness.records.frame import of_records
 from harness.runner import execute, failure, save_record
 from harness.train import DivergedError
+from harness.tuning import matched, parameters
 from tests.harness.conftest import TREES, requested
 from tests.harness.specs import raising
 from tests.reports.conftest import make_record
@@ -26,19 +25,14 @@ from zoo.registry import UserError
 
 
 @pytest.fixture
-def view() -> MagicMock:
-    """A view that stores its calls."""
-    return MagicMock(spec_set=View)
-
-
-@pytest.fixture
-def grid(store, view):
+def grid(store, caplog):
     """Executes specs; returns of each the seed, the status, and whether it was executed."""
+    caplog.set_level("INFO", "harness")
 
     def make(*specs, engine="local", rerun=False, **how) -> list[tuple[int, str, bool]]:
         resources = Resources(engine=engine, workers=1, threads=torch.get_num_threads())
         asked = check(specs, store, rerun=rerun, **how)
-        outcomes = run_all(asked, store, resources, view, rerun=rerun)
+        outcomes = run_all(asked, store, resources, rerun=rerun)
         return [(record.spec.seed, record.status, new) for record, new in outcomes]
 
     return make
@@ -71,13 +65,17 @@ def test_a_failing_run_does_not_stop_the_next_and_is_repeated_later(two, grid, m
     assert grid(*two) == [(0, "ok", True), (1, "ok", False)]
 
 
-def test_the_next_run_starts_if_one_cannot(two, store, grid, view, interrupted, environment_is):
+def test_the_next_run_starts_if_one_cannot(two, store, grid, caplog, interrupted, environment_is):
     saved = store.checkpoint(interrupted(two[0]))
     environment_is(threads=99)
     assert grid(*two) == [(0, "failed", True), (1, "ok", True)]
     reason = store.find(two[0]).reason
     assert reason.startswith(f"{saved} was started with threads ") and "; continue there" in reason
-    assert saved.exists() and not any(trace for _, trace in (c.args for c in view.ended.mock_calls))
+    assert saved.exists() and not any(line.levelname == "ERROR" for line in caplog.records)
+    lines = [text for text in caplog.messages if "runs done" in text]
+    assert lines[0].startswith(
+        "softmax listops seed 0: failed; 0 of 2 runs done, 0 running, 1 failed"
+    )
 
 
 def test_a_rerun_ignores_a_checkpoint(tiny, store, grid, interrupted, environment_is):
@@ -268,15 +266,15 @@ def test_a_run_whose_process_dies_is_executed_again_and_fails_in_the_end(
 
 
 def test_an_engine_gives_warnings_and_tracebacks_of_runs(
-    tiny, store, grid, view, threads, interrupted, interrupt_at, monkeypatch
+    tiny, grid, caplog, threads, interrupted, interrupt_at, monkeypatch
 ):
     interrupted(tiny())
     monkeypatch.setattr("harness.provenance.versions_of", lambda names: {"softmax": "0.0"})
     interrupt_at(2, RuntimeError("boom"))
     with pytest.warns(UserWarning, match="of other code of softmax; the run starts again"):
         assert grid(tiny(), engine="threads") == [(0, "failed", True)]
-    (record, trace) = view.ended.call_args.args
-    assert record == store.find(tiny()) and "RuntimeError: boom" in trace
+    (line,) = [line.getMessage() for line in caplog.records if line.levelname == "ERROR"]
+    assert line.startswith("softmax listops seed 0: failed:\nTraceback") and "boom" in line
     monkeypatch.setattr("harness.runner.run", raising(UserError("the disk is full")))
     with pytest.raises(UserError, match="the disk is full"):
         grid(tiny(), engine="threads")
@@ -294,18 +292,18 @@ def test_an_interrupted_run_continues_with_its_threads(
 
 
 def test_a_run_that_another_machine_began_comes_last_and_starts_again(
-    two, store, view, grid, interrupt_at, environment_is, monkeypatch
+    two, store, caplog, grid, interrupt_at, environment_is, monkeypatch
 ):
     interrupt_at(3, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         grid(two[0])
     monkeypatch.setattr("harness.records.locks.platform.node", lambda: "another")
     environment_is(device="an abacus", threads=99)
-    view.show.reset_mock()
+    caplog.clear()
     with pytest.warns(UserWarning, match="is of another machine; the run starts again"):
         assert grid(*two) == [(0, "ok", True), (1, "ok", True)]
-    shown = [call.args[0].seed for call in view.show.call_args_list]
-    assert shown == sorted(shown, reverse=True) and {*shown} == {0, 1}
+    begun = [text for text in caplog.messages if text.endswith(": train")]
+    assert begun == [f"softmax listops seed {seed}: train" for seed in (1, 0)]
     record = store.find(two[0])
     assert record.environment.threads == 99
     assert [point.step for point in record.curve] == [1, 2, 3, 4]

@@ -119,7 +119,7 @@ def test_steps_are_recorded_from_the_first_to_the_last():
 @pytest.mark.slow
 def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(run_with_weights):
     run, model, dev = run_with_weights(ksvd, "softmax+primal", {"primal": {"rank": "3"}})
-    rows = pd.DataFrame(ksvd.on_run(run, 3, print))
+    rows = pd.DataFrame(ksvd.on_run(run, 3))
     assert rows["step"].tolist() == [0, 5] and set(rows["rank"]) == {3}
     assert set(rows["inputs"]) == {"listops softmax+primal, layer 2"}
     layer, calls = attentions(model)[-1], inputs_of_layers(model, dev, 3)[1]
@@ -129,7 +129,7 @@ def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(run_with_
     assert rows["objective"].iloc[-1] == pytest.approx(mean, rel=1e-4)
     run, *_ = run_with_weights(ksvd, "softmax")
     with pytest.raises(Unsupported, match="no layer of the run of softmax is primal"):
-        [*ksvd.on_run(run, 3, print)]
+        [*ksvd.on_run(run, 3)]
 
 
 def test_the_causal_form_with_weights_for_each_token_is_rejected():

@@ -8,8 +8,8 @@ from harness.baselines import fit
 from harness.classifier import Classifier
 from harness.data import restore
 from harness.records.store import BaselineStore, Store
-from harness.report import summary
 from reports.pages.suite import terminal
+from reports.store import summary
 from tasks.data import cache
 from tasks.language.wikitext import windows
 from tests.harness.conftest import requested

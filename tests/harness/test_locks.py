@@ -54,7 +54,7 @@ def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
     assert acquire(locks) is None and locks.is_held("name")
     state = locks.state("name")
     assert (state.pid, state.threads, state.phase, state.step) == (process.pid, 2, "train", 0)
-    assert state.is_of_this_host and not state.is_of_this_process
+    assert state.is_of_this_host
     assert locks.running_here() == 1
     process.kill()
     process.communicate()
@@ -62,9 +62,9 @@ def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
     # What the dead process wrote is still there, and its successor replaces it.
     assert locks.states() == {"name": state}
     taken = acquire(locks)
-    assert locks.state("name").is_of_this_process
+    assert locks.state("name").pid == os.getpid()
     other = taken.state.model_copy(update={"host": "another"})
-    assert not other.is_of_this_host and not other.is_of_this_process
+    assert not other.is_of_this_host
     assert acquire(locks) is None
     taken.release(keep_state=False)
     assert locks.states() == {}
@@ -226,6 +226,7 @@ def test_the_command_says_the_same_and_changes_nothing(store, mixed, call):
         ["running", mixed[1]], ["interrupted", mixed[2]], ["failed", mixed[3]],
     ]  # fmt: skip
     assert f"process {os.getpid()} of" in lines[0] and lines[2].endswith("boom")
+    assert lines[0].endswith("; train, step 0 of 4") and "step" not in lines[1]
     found = json.loads(call("status", "--json")[1])
     assert found["done"] == 1
     assert [[row["status"], row["name"]] for row in found["rows"]] == [

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from harness.classifier import Classifier, masked_mean, pair_features
-from harness.costs.plan import CostRequest, measurements
+from harness.costs.plan import measurements
 from harness.costs.work import prepare
 from harness.data import restore
 from harness.model import build_model
@@ -282,12 +282,6 @@ def test_the_inputs_of_a_task_choose_its_model(tiny, monkeypatch):
         tiny()
 
 
-REQUEST = CostRequest(
-    attentions=["nystrom"], lengths=[256], operations=["train"], level="step", batching="2",
-    dim=64, heads=2, causal=False, precision="fp32", device="cpu", settings={},
-)  # fmt: skip
-
-
 def trained(name: str, recompute, lengths) -> list[torch.Tensor]:
     """Logits, losses and gradients of a model with dropout in all places, from one seed."""
     torch.manual_seed(3)
@@ -313,8 +307,12 @@ def test_recomputation_changes_no_bit_of_outputs_losses_gradients_and_later_draw
 
 def peak(recompute) -> int:
     """Of a training step of a model of six layers."""
-    request = replace(REQUEST, settings={"model": {"recompute": recompute, "depth": 6}})
-    work = prepare(measurements(request)[0])
+    settings = {"model": {"recompute": recompute, "depth": 6}}
+    specs = measurements(
+        ["nystrom"], [256], ["train"], level="step", batching="2", precision="fp32", device="cpu",
+        settings=settings,
+    )  # fmt: skip
+    work = prepare(specs[0])
     work.call()
     return peak_bytes(work.call, torch.device("cpu"))
 

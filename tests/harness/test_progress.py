@@ -1,109 +1,44 @@
 """The display of runs, and event files of TensorBoard."""
 
-import io
-import os
-import platform
 import sys
 from unittest import mock
-from unittest.mock import MagicMock
 
 import pytest
-from rich.console import Console
 
 from harness import events
-from harness.cli.grid_view import GridView, bars
+from harness.records.overview import summary
 from harness.runner import Reported
-from tests.harness.specs import POINT, STATE, Clock
+from tests.harness.specs import POINT, Clock
 from tests.reports.conftest import make_record
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-@pytest.mark.parametrize("errors_terminal", [False, True])
-def test_a_traceback_goes_where_no_bar_erases_it(terminal, errors_terminal):
-    out, err = io.StringIO(), io.StringIO()
-    with bars(Console(file=out, force_terminal=terminal)) as bar:
-        view = GridView(bar, Console(file=err, force_terminal=errors_terminal))
-        view.ended(make_record("softmax"), "Traceback: boom")
-    shared = terminal and errors_terminal
-    assert ("Traceback: boom" in out.getvalue()) == shared
-    assert ("Traceback: boom" in err.getvalue()) == (not shared)
+@pytest.fixture
+def lines(caplog):
+    """The lines that are logged."""
+    caplog.set_level("INFO", "harness")
+    return lambda: [message for message in caplog.messages if ": " in message]
 
 
-@pytest.mark.parametrize("error", [OSError("gone"), SystemExit(1), ValueError("a defect")])
-def test_a_progress_that_cannot_be_shown_changes_no_run(store, error):
-    broken = MagicMock(side_effect=error)
-    reported = Reported(store.locks.acquire("name", threads=1, steps=9), broken)
-    with pytest.warns(UserWarning, match="progress is not shown") as caught:
-        reported("phase", "train")
-        reported("phase", "test")
-    broken.assert_called_once()
-    assert (len(caught), store.locks.state("name").phase) == (1, "test")
-
-
-def test_an_interrupt_while_progress_is_shown_is_an_interrupt(store):
-    interrupted = MagicMock(side_effect=KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
-        Reported(store.locks.acquire("name", threads=1, steps=9), interrupted)("phase", "train")
-
-
-class Shown:
-    """A view of one run, of this process or another one."""
-
-    def __init__(self, *, here: bool, terminal: bool):
-        self.clock, self.out = Clock(), io.StringIO()
-        console = Console(file=self.out, force_terminal=terminal)
-        self.bars, self.spec = bars(console, self.clock), make_record("softmax").spec
-        self.view = GridView(self.bars, console, self.clock)
-        process = {"pid": os.getpid(), "host": platform.node()} if here else {}
-        self.state = STATE.model_copy(update={"steps": 1000, **process})
-
-    def show(self, at: float, phase: str, step: int = 0, dev: float | None = None) -> float | None:
-        """Show a state at a time; return the remaining seconds of the bar of the run."""
-        point = POINT.model_copy(update={"step": step, "dev": dev}) if step else None
-        self.clock.now = at
-        self.view.show(self.spec, self.state.model_copy(update={"phase": phase, "point": point}))
-        return self.bars.tasks[-1].time_remaining
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.getvalue().splitlines()
-
-
-@pytest.mark.parametrize("here", [False, True])
-def test_the_remaining_time_is_known_from_steps_of_training_alone(here):
-    shown = Shown(here=here, terminal=True)
-    assert [shown.show(at, "load data") for at in (0, 90)] == [None, None]
-    # It continues at step 400: how long the steps before took is not known here.
-    assert shown.show(310, "train", 400) is None
-    assert shown.show(320, "train", 500) == pytest.approx(50)
-    assert shown.show(340, "train", 600) == pytest.approx(60)
-    assert shown.show(350, "test", 1000) is None
-
-
-def test_the_points_of_a_run_of_this_process_are_lines_and_other_runs_have_one():
-    name = "softmax listops seed 0"
-    here = Shown(here=True, terminal=False)
-    here.show(0, "train")
-    for at, step, dev in ((1, 1, None), (2, 2, 50.0), (3, 3, None), (13, 4, None)):
-        here.show(at, "train", step, dev)
+def test_the_points_of_a_run_are_lines_and_a_traceback_is_kept(store, lines, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("harness.runner.time.monotonic", clock)
+    reported = Reported(store.locks.acquire("name", threads=1, steps=1000), "a run")
+    reported("phase", "train")
+    for at, step, dev in ((11, 1, None), (12, 2, 50.0), (13, 3, None), (23, 4, None)):
+        clock.now = at
+        reported("point", POINT.model_copy(update={"step": step, "dev": dev}))
+    reported("trace", "Traceback: boom")
     steps = ["1/1000 loss 1.000", "2/1000 loss 1.000 dev 50", "4/1000 loss 1.000"]
-    assert here.lines == [f"{name}: train", *(f"{name}: step {text} (1 s)" for text in steps)]
-    elsewhere = Shown(here=False, terminal=False)
-    for step in (1, 2):
-        elsewhere.show(20 * step, "train", step, 50.0)
-    assert elsewhere.lines == [f"{name}: process 1 of vm"]
+    assert lines() == ["a run: train", *(f"a run: step {text} (1 s)" for text in steps)]
+    assert (store.locks.state("name").phase, reported.trace) == ("train", "Traceback: boom")
 
 
-def test_the_remaining_time_of_a_grid_is_known_when_a_run_has_ended():
-    shown = Shown(here=False, terminal=False)
-    shown.view.begin(4, 1)
-    shown.show(300, "train", 1)
-    assert "left" not in shown.view.summary()
-    shown.view.ended(make_record("softmax"), "")
-    text = "2 of 4 runs done, 0 running, 0 failed, about 10 min left"
-    assert shown.view.summary() == text and shown.lines[-1] == f"softmax listops seed 0: ok; {text}"
-    shown.view.refresh(2)
-    assert shown.lines[-1] == text.replace(", about", ", 2 running elsewhere, about")
+def test_the_state_of_a_grid_has_the_time_that_is_left_when_it_is_known():
+    assert summary(1, 4, 1, 0) == "1 of 4 runs done, 1 running, 0 failed"
+    text = "2 of 4 runs done, 0 running, 1 failed, 2 running elsewhere, about 10 min left"
+    assert summary(2, 4, 0, 1, 2, 600.0) == text
+    assert summary(2, 4, 0, 0, left=99.4).endswith("99 s left")
+    assert summary(2, 4, 0, 0, left=7200.0).endswith("2.0 h left")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from zoo.registry import UserError
 
 
 def spectra(run, samples):
-    rows = spectrum.spectra(run.record.spec, run.files, samples, "a setting", print)
+    rows = spectrum.spectra(run.record.spec, run.files, samples, "a setting")
     return pd.DataFrame(rows)
 
 
@@ -130,4 +130,4 @@ def test_a_damaged_file_of_weights_is_an_error(tiny, store, run_here):
     # In the data of a tensor: PyTorch alone would load it.
     files[2].write_bytes(bytes(byte ^ (at == len(whole) // 2) for at, byte in enumerate(whole)))
     with pytest.raises(UserError, match=r"is damaged: .*; make them again with: harness run"):
-        [*spectrum.spectra(short, files, 2, "", print)]
+        [*spectrum.spectra(short, files, 2, "")]

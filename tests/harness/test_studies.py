@@ -10,8 +10,8 @@ import pytest
 from harness import studies
 from harness.records.store import StudyStore
 from harness.records.study import StudyRecord, frame_of, table_of
-from harness.report import write_study
 from harness.studies import Section, Study, Table
+from reports.store import write_study
 from tests.harness.conftest import SMALL
 
 KEPT = ["--budget", "smoke", "--precision", "fp32", "--keep-checkpoints", *SMALL]
@@ -19,8 +19,6 @@ KEPT = ["--budget", "smoke", "--precision", "fp32", "--keep-checkpoints", *SMALL
 OPTIONS = {
     "ksvd": ["--dim", "8", "--tokens", "8", "--rank", "2", "--steps", "2", "--seeds", "0,1",
              "--losses", "ksvd,task", "--traces", "data"],
-    "approximation": ["linformer", "--over", "linformer.rank=2,4", "--lengths", "16", "--logits",
-                      "1", "--samples", "2"],
     "spectrum": ["--samples", "2"],
 }  # fmt: skip
 
@@ -47,9 +45,6 @@ def test_a_study_computes_once_and_writes_its_page_its_table_and_its_figure(
     (record,), broken = StudyStore.within(store.folder).read()
     assert [*document["rows"][0]] == [*record.table] and not broken
     assert len(pd.read_csv(store.folder / f"{name}.csv")) == len(document["rows"])
-    if name == "approximation":
-        layers = [row["options"] for row in document["rows"]]
-        assert [*dict.fromkeys(layers)] == ["linformer[rank=2]", "linformer[rank=4]"]
     path = StudyStore.within(store.folder).path(record.spec)
     before = path.stat().st_mtime_ns
     output("study", name, *OPTIONS.get(name, ()))
@@ -70,10 +65,6 @@ def test_the_studies_of_a_trained_model_are_of_its_layers(output, trained, store
     out = output("study", "ksvd", "--run", trained, "--json")
     rows = pd.DataFrame(json.loads(out)["rows"])
     assert set(rows["inputs"]) == {"listops softmax+primal, layer 2"} and rows["step"].min() == 0
-    options = ["linear", "--lengths", "16", "--logits", "1", "--samples", "2", "--run", trained]
-    out = output("study", "approximation", *options, "--json")
-    inputs = [row["inputs"] for row in json.loads(out)["rows"]]
-    assert inputs == ["listops softmax+primal, layer 1", "random", "smooth"]
     # The run was repeated after its study.
     (record,) = [r for r in StudyStore.within(store.folder).read()[0] if r.spec.study == "ksvd"]
     old = record.model_copy(update={"started": "2000-01-01T00:00:00+00:00"})
@@ -90,7 +81,7 @@ def test_other_options_replace_the_result_of_the_same_subject(tmp_path):
 
         def tables(self, store):
             rows = [{"of": "all", "number": n, "mean": (n / 3)} for n in range(self.number)]
-            return [Table("numbers", {"number": self.number}, lambda announce: rows)]
+            return [Table("numbers", {"number": self.number}, lambda: rows)]
 
         @classmethod
         def sections(cls, frame):
@@ -101,7 +92,7 @@ def test_other_options_replace_the_result_of_the_same_subject(tmp_path):
             return ()
 
     for number in (2, 3):
-        rows, _ = write_study(Count(number=number, store=tmp_path), print)
+        rows, _ = write_study(Count(number=number, store=tmp_path))
         assert len(rows) == number
     page = (tmp_path / "count.md").read_text("utf-8")
     assert page.startswith(
@@ -133,9 +124,6 @@ def test_a_study_without_seaborn_names_the_extra(rejected, monkeypatch):
 
 
 def test_a_run_without_weights_or_with_a_damaged_record_is_rejected(call, output, store):
-    # A specification leaves this option out at its default.
-    code, _, err = call("study", "approximation", "primal", "--set", "primal.sides=both")
-    assert code == 2 and "no separate queries, keys" in err.splitlines()[-1]
     output("run", "-a", "none", *KEPT[:4], *KEPT[5:])
     (path,) = store.folder.glob("*.json")
     code, _, err = call("study", "spectrum", path.name)

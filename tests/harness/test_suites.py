@@ -11,18 +11,18 @@ import pytest
 import harness.suite
 from harness import recipes
 from harness.arguments import names_in
-from harness.cli.progress import shown
 from harness.costs.sweep import Outcome
 from harness.engines import Resources
 from harness.environment import describe
-from harness.first import first, layers_of, place, placed, text
-from harness.questions import Fixed, of_suite, question_of, spec_of
+from harness.first import first, layers_of, place, placed
+from harness.questions import of_suite, question_of, spec_of
 from harness.records import suites
 from harness.records.frame import of_records
 from harness.records.store import CostStore
-from harness.report import selection
 from harness.runs import Execution
 from harness.suite import copy_published, specs_of
+from reports.first import text
+from reports.store import _named
 from tests.conftest import ROOT
 from tests.harness.conftest import MEASURED
 from tests.reports.conftest import make_cost
@@ -135,7 +135,7 @@ def test_a_malformed_suite_is_rejected_with_the_value(file, old, new, named):
 
 def test_two_suites_of_one_name_are_rejected(file):
     with pytest.raises(UserError, match="--suite names mine@3 twice; rename a file"):
-        selection([file(), file()], published=None)
+        _named([file(), file()], ())
 
 
 def test_a_question_is_not_the_recipe_of_another_question(file):
@@ -200,17 +200,17 @@ def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question(unread):
 def test_a_question_with_other_positions_is_one_of_its_own_and_with_another_precision_none():
     usual = question_of("recall", "laptop@2/recall")
     assert (usual.suite, usual.model.positions) == ("", "none")
-    other = question_of("recall", "laptop@2/recall", fixed=Fixed(positions="rotary"))
+    other = question_of("recall", "laptop@2/recall", positions="rotary")
     assert (other.name, other.model.positions) == (f"{usual.name} with positions=rotary", "rotary")
     tuned = [
-        question_of("recall", "laptop@2/recall", fixed=Fixed(positions=text, tune=True))
+        question_of("recall", "laptop@2/recall", positions=text, tune=True)
         for text in ("", "none", "rotary")
     ]
     assert [question.suite for question in tuned] == ["laptop@2", "laptop@2", ""]
     with pytest.raises(
         UserError, match=r"--precision bf16 is not possible.*has fp32; leave it out"
     ):
-        question_of("recall", "laptop@2/recall", fixed=Fixed(precision="bf16"))
+        question_of("recall", "laptop@2/recall", precision="bf16")
 
 
 @pytest.mark.slow
@@ -307,13 +307,14 @@ def test_a_variant_without_the_form_of_a_question_is_not_placed(file):
     assert place("soft", question, pd.DataFrame([run]), pd.DataFrame())["failed"]
 
 
-def test_the_first_command_trains_at_the_published_rate(store, file, outcomes, monkeypatch, capsys):
+def test_the_first_command_trains_at_the_published_rate(store, file, outcomes, monkeypatch, caplog):
+    caplog.set_level("INFO", "harness")
     published = {"row": "primal[rank=8]", "question": "easy", "mean": 1.0, "rate": 1e-4}
     answers = pd.DataFrame([published | {"version": "", "interval": "", "answered": True}])
     answers = answers.assign(baseline="", baseline_value=float("nan"))
     monkeypatch.setattr("harness.records.suites.published", lambda suite: answers)
     name = file("version = 3", 'version = 3\nfirst = ["easy", "hard"]')
-    how = Execution(store=store.folder, resources=Resources(workers=1, threads=1), shown=shown())
+    how = Execution(store=store.folder, resources=Resources(workers=1, threads=1))
     found = first(["primal", "linformer"], how, [name])
     printed = "\n\n".join(text(row, found["machine"]) for row in found["rows"])
     runs = of_records(store.read()[0])
@@ -330,7 +331,7 @@ def test_the_first_command_trains_at_the_published_rate(store, file, outcomes, m
     }
     assert not any(of["failed"] for row in found["rows"] for of in row["questions"])
     assert len(printed.splitlines()) <= 2 * 25 and "1 sample" in printed
-    stages = [line for line in capsys.readouterr().out.splitlines() if "cost of a layer" in line]
+    stages = [line for line in caplog.messages if "cost of a layer" in line]
     # Of both forms of primal, and of the only one of linformer.
     assert len(stages) == 9 and stages[0].endswith(", 4,096 tokens (1 of 6)")
     layers = first(["primal"], how, [name])["rows"][0]["layers"]
@@ -380,7 +381,7 @@ def test_published_costs_of_softmax_of_this_pytorch_are_copied(tmp_path, monkeyp
     assert [record.spec for record in own.read()[0]] == [known.spec]
 
 
-def test_the_first_command_has_the_costs_of_each_form_under_its_name(outcomes, monkeypatch, capsys):
+def test_the_first_command_has_the_costs_of_each_form_under_its_name(outcomes, monkeypatch):
     def measure(spec, *_, **__):
         of = MEASURED.model_copy(update={"memory_ratio": 7.0 if spec.causal else 3.0})
         return Outcome("ok", "", of)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.questions import Fixed, question_of
+from harness.questions import question_of
 from harness.tuning import (
     best,
     beyond,
@@ -22,8 +22,8 @@ SETTINGS = {"listops": TREES, "train": {"steps": 4, "warmup": 0}}
 
 def row(texts=None, settings=SETTINGS):
     """The trials of softmax over a grid."""
-    fixed = Fixed(tune=True, grid=texts or {})
-    return trials(question_of("listops", "smoke", settings, fixed), "softmax", settings, "cpu")
+    question = question_of("listops", "smoke", settings, tune=True, grid=texts or {})
+    return trials(question, "softmax", settings, "cpu")
 
 
 def made(trial, dev, last_step):

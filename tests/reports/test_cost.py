@@ -75,7 +75,6 @@ def test_the_page_the_table_and_the_terminal_are_the_approved_ones():
     [
         ({}, "", "PyTorch"), ({}, "naive", "PyTorch"), ({}, "sdpa", "library"),
         ({}, "recurrent", "compiled loops"), ({}, "sdpa+folded", "library+PyTorch"),
-        ({"device": "cuda"}, "triton", "Triton"),
         ({"operation": "decode", "causal": True}, "recurrent", "PyTorch"),
     ],
 )  # fmt: skip

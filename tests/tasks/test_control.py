@@ -8,13 +8,13 @@ from tasks import create
 from tasks.baselines import compute
 from tasks.contract import SPLITS
 from tasks.control.control import PUBLISHED, TEST_SEED, Reference
-from tasks.control.environment import Environment, balance
+from tasks.control.environment import Environment
 from tasks.control.windows import Scale, episodes, returns_of, returns_to_go, windows
 from tasks.data.trajectories import Trajectories, read
 from tests.conftest import one_line
 from tests.tasks.conftest import require_conformance
-from tests.tasks.test_trajectories import arrays, save
-from tests.trajectories import record_short
+from tests.tasks.test_trajectories import arrays
+from tests.trajectories import balance, record_short, save
 
 pytest.importorskip("mujoco")
 pytest.importorskip("h5py")
@@ -150,7 +150,7 @@ def test_an_episode_ends_at_the_limit_of_steps(path):
 
     def act(windows, count):
         state = windows[0, count - 1, 2:6].numpy() * scale.deviation + scale.mean
-        return torch.from_numpy(balance(state.astype(np.float32), count)[:, None]).float()
+        return torch.from_numpy(balance(state)[:, None]).float()
 
     assert task.returns(act, task.load("test")) == [45.0]
 

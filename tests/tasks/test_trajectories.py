@@ -1,18 +1,17 @@
-"""Files of trajectories, their recording, and the environments."""
+"""Files of trajectories, and the environments."""
 
 import sys
 
 import numpy as np
 import pytest
 
-from tasks.control.environment import Environment, record
-from tasks.data.trajectories import ENDS, Trajectories, read, write
+from tasks.control.environment import Environment
+from tasks.data.trajectories import ENDS, Trajectories, read
 from tests.conftest import one_line
+from tests.trajectories import PENDULUM, save
 from zoo.registry import UserError
 
 h5py = pytest.importorskip("h5py")
-
-PENDULUM = "InvertedPendulum-v5"
 
 
 def arrays(lengths=(3, 2), states=4, actions=1, largest=1.0) -> dict[str, np.ndarray]:
@@ -25,14 +24,6 @@ def arrays(lengths=(3, 2), states=4, actions=1, largest=1.0) -> dict[str, np.nda
         "observations": observations, "actions": taken * largest / taken.max(),
         "rewards": rng.random(count), "terminals": terminals, "timeouts": timeouts,
     }  # fmt: skip
-
-
-def save(path, content, **attributes) -> str:
-    with h5py.File(path, "w") as file:
-        for name, values in content.items():
-            file[name] = values
-        file.attrs.update(attributes)
-    return str(path)
 
 
 def as_minari(content, lengths=(3, 2)) -> dict[str, np.ndarray]:
@@ -198,40 +189,9 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
             use()
 
 
-def test_a_recording_depends_on_its_seed_alone_and_is_read_as_it_was_written(tmp_path, monkeypatch):
-    pytest.importorskip("mujoco")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tasks.control.environment.REFERENCE_EPISODES", 1)
-    first = record(PENDULUM, 3, seed=5)
-    write(tmp_path / "a.hdf5", first)
-    write(tmp_path / "b.hdf5", record(PENDULUM, 3, seed=5))
-    assert (tmp_path / "a.hdf5").read_bytes() == (tmp_path / "b.hdf5").read_bytes()
-    again = read(str(tmp_path / "a.hdf5"))
-    assert same(first, again) and first.attributes == again.attributes
-    assert not same(first, record(PENDULUM, 3, seed=6))
-    assert first.attributes["random_return"] < 50 < first.attributes["expert_return"] == 1000
-    assert np.abs(first.actions).max() <= 3 and first.lengths.max() <= 1000
-    with pytest.raises(UserError, match="cannot be written"):
-        write(tmp_path / "a.hdf5", first)
-    assert {path.name for path in tmp_path.iterdir()} == {"a.hdf5", "b.hdf5"}  # no log of mujoco
-
-
-def test_recorded_steps_are_those_of_the_environment(monkeypatch):
-    pytest.importorskip("mujoco")
-    monkeypatch.setattr("tasks.control.environment.REFERENCE_EPISODES", 1)
-    data = record(PENDULUM, 2, seed=0)
-    environment = Environment(PENDULUM)
-    rng = np.random.default_rng([0, 1, 0])
-    assert np.array_equal(environment.reset(int(rng.integers(2**31))), data.observations[0])
-    for step in range(min(3, int(data.ends[0]) - 1)):
-        observation, *_ = environment.step(data.actions[step] / environment.bound)
-        assert observation == pytest.approx(data.observations[step + 1], abs=1e-5)
-
-
 @pytest.mark.parametrize(("use", "message"), [
     (lambda: Environment("Nothing-v1"), "cannot be built"),
     (lambda: Environment("CartPole-v1"), "bounded actions"),
-    (lambda: record("Hopper-v4", 1, seed=0), "InvertedPendulum-v5"),
 ])  # fmt: skip
 def test_an_unfit_environment_is_rejected(use, message):
     pytest.importorskip("mujoco")

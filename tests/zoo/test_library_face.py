@@ -137,7 +137,7 @@ class Noisy(variants.find("linear")):
 USES = [
     ("softmax", True, {"layer", "transformers", "replace", "export", "gpu"}),
     ("linear", False, {"layer", "transformers", "replace", "export"}),
-    ("primal", False, {"layer", "export", "gpu"}),
+    ("primal", False, {"layer", "export"}),
     ("primal", True, {"layer", "transformers", "export"}),
     ("gated-delta", True, {"layer", "transformers", "export"}), ("fla-gla", True, {"layer", "gpu"}),
 ]  # fmt: skip

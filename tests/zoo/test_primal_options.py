@@ -10,11 +10,10 @@ import pytest
 import torch
 
 import zoo
-from tests.zoo.oracle import DIM, HEADS, in_half_precision, size
+from tests.zoo.oracle import DIM, HEADS, in_half_precision
 from tests.zoo.primal_oracle import build, make_columns_orthonormal
 from zoo import feature_maps
-from zoo.contract import Size, Unsupported
-from zoo.kernels import cosine_map
+from zoo.contract import Size
 from zoo.registry import UserError
 from zoo.variants.primal import Primal
 
@@ -23,34 +22,6 @@ def test_the_literal_form_computes_scores_in_full_precision_under_autocast_as_pu
     layer, x = build("dependent", backend="literal").float(), torch.randn(3, 97, DIM)
     # Both projections, and nothing of three axes.
     assert {name for name, _ in in_half_precision(lambda: layer(x, x, None))} == {"addmm"}
-
-
-CHOICES = [
-    (False, "", {}, "folded"), (True, "", {}, "triton"), (True, "no kernel", {}, "folded"),
-    (True, "", {"causal": True}, "folded"), (True, "", {"rotary": True}, "folded"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("on_cuda", "failure", "changes", "expected"), CHOICES)
-def test_auto_is_triton_where_a_trial_succeeds(monkeypatch, on_cuda, failure, changes, expected):
-    monkeypatch.setattr(cosine_map, "triton_failure", lambda *_: failure)
-    monkeypatch.setattr(torch.Tensor, "is_cuda", on_cuda)
-    assert Primal(size(**changes)).backend_for(torch.zeros(1, 3, DIM)) == expected
-
-
-@pytest.mark.parametrize(("missing", "failure", "options", "message"), [
-    ("no CUDA", "", {}, "cannot run: no CUDA; give backend=auto"),
-    ("", "too wide", {}, "cannot run: too wide; give backend=auto"),
-    ("", "", {"causal": True}, "computes neither .* nor rotary .*; give backend=auto"),
-    ("", "", {"rotary": True}, "computes neither .* nor rotary .*; give backend=auto"),
-    ("", "", {"feature_map": "relu"}, "computes .* nor a feature map other than cosine, .*"),
-])  # fmt: skip
-def test_triton_is_rejected_where_it_cannot_run(monkeypatch, missing, failure, options, message):
-    monkeypatch.setattr(cosine_map, "missing_for_triton", lambda: missing)
-    monkeypatch.setattr(cosine_map, "triton_failure", lambda *_: failure)
-    x = torch.zeros(1, 3, DIM)
-    with pytest.raises(Unsupported, match=rf"^primal\.backend=triton {message}$"):
-        zoo.create("primal", **SIZES, **options, backend="triton")(x)
 
 
 KERNELS = {

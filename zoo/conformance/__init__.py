@@ -18,6 +18,7 @@ from zoo.conformance import (
     determinism,
     gradients,
     identities,
+    losses,
     mixing,
     modules,
     numerics,
@@ -28,7 +29,17 @@ from zoo.conformance import (
 )
 from zoo.conformance.configuration import Configuration, Outcome
 from zoo.contract import CAUSAL_SUFFIX, Attention
-from zoo.registry import UserError, Value, build, in_one_line, load_guarded, resolve, unknown
+from zoo.library import Variant, name_and_class
+from zoo.registry import (
+    UserError,
+    Value,
+    build,
+    checked,
+    in_one_line,
+    load_guarded,
+    resolve,
+    unknown,
+)
 from zoo.variants import variants
 
 if TYPE_CHECKING:
@@ -41,6 +52,7 @@ __all__ = [
     "Configuration",
     "Outcome",
     "Result",
+    "check",
     "checks_for",
     "configurations",
     "examine",
@@ -122,7 +134,7 @@ CHECKS: tuple[Check, ...] = (
     Check("gradients", "gradients, fp32 and bf16", gradients.check_precisions),
     Check("gradients", "gradients, backward under autocast", gradients.check_autocast),
     Check("gradients", "second derivatives", gradients.check_second),
-    Check("gradients", "auxiliary loss does not dominate", gradients.check_losses, needs="losses"),
+    Check("gradients", "auxiliary loss does not dominate", losses.check_dominance, needs="losses"),
     Check("padding", "padding invariance", padding.check_invariance),
     Check("padding", "padding invariance, long inputs", padding.check_long, fast=False),
     Check("padding", "truncation equivalence", padding.check_truncation),
@@ -149,7 +161,7 @@ CHECKS: tuple[Check, ...] = (
     Check("determinism", "train equals eval", determinism.check_modes, unless="stochastic"),
     Check("determinism", "no_grad equals grad", determinism.check_without_gradients),
     Check("determinism", "declared dropout", determinism.check_declared_dropout),
-    Check("state", "declared losses", determinism.check_declared_losses),
+    Check("state", "declared losses", losses.check_declared_losses),
     Check("state", "side-effect-free forward", determinism.check_side_effects),
     Check("state", "state_dict round trip", determinism.check_state_dict),
     Check("state", "linear layers are called", modules.check_called),
@@ -270,3 +282,21 @@ def parametrize(variant: type[Attention]) -> "pytest.MarkDecorator":
     ]
     ids = [f"{configuration.label}: {check.name}" for configuration, check in pairs]
     return pytest.mark.parametrize(("configuration", "check"), pairs, ids=ids)
+
+
+@checked
+def check(variant: Variant, **options: Value) -> list[Result]:
+    """Run every conformance check that applies to a variant, in all its forms.
+
+    Returns:
+        One result per check and form, each with `check`, `variant` (its name and form), `passed`
+        and `detail`.
+
+    Raises:
+        UserError: the variant is unknown or cannot be built with these options.
+    """
+    return [
+        result
+        for configuration in configurations(*name_and_class(variant), options)
+        for result in examine(configuration)
+    ]

@@ -115,21 +115,6 @@ def seeded_results(
     return [attended.tokens, *attended.losses.values()]
 
 
-def check_declared_losses(configuration: Configuration) -> Outcome:
-    """Training returns the losses of the traits, finite scalars; evaluation returns none."""
-    layer, x = configuration.layer(), random_tokens(2)
-    losses = dict(layer(x).losses)
-    scalar = all(
-        loss.ndim == 0 and loss.isfinite() and loss.requires_grad for loss in losses.values()
-    )
-    none = not layer.eval()(x).losses
-    declared = list(configuration.traits.losses)
-    return Outcome(
-        set(losses) == set(declared) and scalar and none,
-        f"declared {declared}, returned {sorted(losses)}, in evaluation none: {none}",
-    )
-
-
 def check_without_gradients(configuration: Configuration) -> Outcome:
     """Evaluation under `no_grad` and `inference_mode` gives the output of other evaluation.
 

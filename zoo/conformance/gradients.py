@@ -6,9 +6,8 @@ from functools import partial
 from itertools import product
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
-from torch.nn import functional as F
 
 from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, Setting
 from zoo.conformance.numerics import LOW_PRECISIONS
@@ -26,9 +25,6 @@ from zoo.conformance.tensors import (
 )
 from zoo.contract import Attended, Attention
 from zoo.registry import UserError, in_one_line
-
-# The largest ratio, in a module, of the gradients of an auxiliary loss and of the task.
-DOMINANT = 10.0
 
 # The largest relative error of a derivative against finite differences at the usual lengths.
 BOUND = 1e-3
@@ -114,12 +110,9 @@ def _without_a_head(configuration: Configuration) -> set[str]:
 
 
 def _gradients_of(
-    layer: Attention,
-    inputs: Mapping[str, Tensor],
-    mask: Tensor,
-    names: list[str],
+    layer: Attention, inputs: Mapping[str, Tensor], mask: Tensor, names: list[str],
     between: Iterable[Attention] = (),
-) -> dict[str, Tensor]:
+) -> dict[str, Tensor]:  # fmt: skip
     # The layers in `between` are called with other tokens between the two passes.
     for name, tensor in inputs.items():
         tensor.requires_grad_(name in names)
@@ -334,14 +327,9 @@ def check_autocast(configuration: Configuration) -> Outcome:
 
 
 def _results(
-    configuration: Configuration,
-    setting: Setting,
-    mask: Tensor | None = None,
-    *,
-    scale: float = 1.0,
-    rounding: float = 0.0,
-    inside: bool = False,
-) -> list[Tensor]:
+    configuration: Configuration, setting: Setting, mask: Tensor | None = None, *,
+    scale: float = 1.0, rounding: float = 0.0, inside: bool = False,
+) -> list[Tensor]:  # fmt: skip
     # `inside`: whether the backward pass is inside of autocast, too; `rounding`: of the tokens.
     layer, factor = configuration.layer_for(setting), 1 + rounding * random_tokens(3, seed=4)
     x = (scale * random_tokens(3) * factor).to(setting.dtype).requires_grad_()
@@ -368,48 +356,3 @@ def _row_error(actual: Tensor, expected: Tensor) -> float:
         return 0.0
     errors = (actual - expected).norm(dim=1)[rows] / norms[rows]
     return errors.quantile(0.75).item()
-
-
-def check_losses(configuration: Configuration) -> Outcome:
-    """In a fresh model, auxiliary losses have less than ten times the gradients of the task.
-
-    Of each module that both train: the ratio of the norms of the two gradients. A ratio far above
-    1 means that the optimiser follows the auxiliary loss alone.
-    """
-    ratios = dict(_ratios(configuration))
-    if not ratios:
-        return Outcome(True, "no module is trained by both losses")
-    module = max(ratios, key=ratios.__getitem__)
-    ratio = ratios[module]
-    return Outcome(ratio < DOMINANT, f"{ratio:.2g} times the gradient of the task in {module}")
-
-
-def _ratios(configuration: Configuration) -> Iterator[tuple[str, float]]:
-    x, labels = random_tokens(16, 256, dim=64), torch.arange(16) % 10
-    layers = [configuration.layer(max_len=256, dim=64, seed=seed) for seed in (1, 2)]
-    losses: list[Tensor] = []
-    for layer in layers:
-        tokens, auxiliary_losses = layer(F.layer_norm(x, x.shape[-1:]))
-        x = x + tokens
-        losses.extend(auxiliary_losses.values())
-    head = 64**-0.5 * random_tokens(10, 1, seed=3, dim=64)[:, 0]
-    pooled = F.layer_norm(x, x.shape[-1:]).mean(1)
-    task = F.cross_entropy(pooled @ head.mT, labels)
-    # A model averages each loss over its layers.
-    auxiliary = torch.stack(losses).sum() / len(layers)
-    named = dict(nn.ModuleList(layers).named_parameters())
-    task_norms, auxiliary_norms = (_norms(loss, named) for loss in (task, auxiliary))
-    for module, norm in auxiliary_norms.items():
-        if norm and task_norms[module]:
-            yield module, norm / task_norms[module]
-
-
-def _norms(loss: Tensor, named: Mapping[str, Tensor]) -> dict[str, float]:
-    inputs = list(named.values())
-    gradients = torch.autograd.grad(loss, inputs, retain_graph=True, materialize_grads=True)
-    squares: dict[str, float] = {}
-    for name, gradient in zip(named, gradients, strict=True):
-        layer, _, parameter = name.partition(".")
-        module = f"{parameter.rpartition('.')[0] or 'the parameters'} of layer {layer}"
-        squares[module] = squares.get(module, 0.0) + gradient.square().sum().item()
-    return {module: square**0.5 for module, square in squares.items()}

@@ -81,9 +81,8 @@ def attend(
     """
     (n, width), biased = q.shape[2:], any(x is not None for x in (log_forget, mask, past))
     split = _one_block if torch.compiler.is_exporting() else partial(in_blocks, size=min(chunk, n))
-    v = split(v)
     blocks = _blocks(*(split(x) for x in (q, k, w, strength)))
-    old, values = k[:, :, :0], v.flatten(2, 3)
+    old, values = k[:, :, :0], split(v).flatten(2, 3)
     if biased:
         gates = torch.zeros_like(strength) if log_forget is None else log_forget
         padded = None if mask is None else split(mask[:, None, :, None].to(q.dtype)) == 0

@@ -5,7 +5,7 @@ The one part of `zoo` that `tasks` uses too. Nothing here imports torch.
 
 from zoo.registry.calls import checked
 from zoo.registry.families import CUSTOM, FAMILIES
-from zoo.registry.memory import allocating, require_memory
+from zoo.registry.memory import allocating, require_memory, uncollected
 from zoo.registry.messages import UserError, first_line, in_one_line, printable, unknown
 from zoo.registry.names import Registry, build, entry_points, load_guarded
 from zoo.registry.options import Value, changed, options_of, require_at_least, resolve
@@ -31,5 +31,6 @@ __all__ = [
     "require_at_least",
     "require_memory",
     "resolve",
+    "uncollected",
     "unknown",
 ]

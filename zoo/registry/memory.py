@@ -1,11 +1,24 @@
 """The memory of the machine, which no input may exceed."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from zoo.registry.messages import UserError
 
 GIB = 2**30
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    # A collection takes time, and frees memory that is counted.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -65,11 +65,13 @@ class Registry(Generic[T]):
 
     def find(self, name: str) -> T:
         """Return the object called `name`."""
-        if name in (built_in := self._built_in()):
-            return built_in[name]
+        if not self._complete and name not in self._registered:
+            self._import_modules(name.replace("-", "_"))
+        if name in self._registered or name in self._built_in():
+            return self._registered[name]
         if name in (points := self._entry_points()):
             return self._load(points[name])
-        raise UserError(unknown(self.kind, name, {*built_in, *points}))
+        raise UserError(unknown(self.kind, name, {*self._registered, *points}))
 
     def items(self) -> list[tuple[str, T]]:
         """All pairs of name and object, sorted; a broken plug-in is left out with a warning."""
@@ -149,12 +151,17 @@ class Registry(Generic[T]):
 
     def _built_in(self) -> dict[str, T]:
         if not self._complete:
-            for package in self._packages:
-                paths = getattr(import_module(package), "__path__", ())  # a module has none
-                for module in iter_modules(paths, prefix=f"{package}."):
-                    import_module(module.name)
+            self._import_modules()
             self._complete = True
         return self._registered
+
+    def _import_modules(self, name: str = "") -> None:
+        # With a name the modules of that name alone: most objects are in one.
+        for package in self._packages:
+            paths = getattr(import_module(package), "__path__", ())  # a module has none
+            for module in iter_modules(paths, prefix=f"{package}."):
+                if not name or module.name == f"{package}.{name}":
+                    import_module(module.name)
 
     def _entry_points(self) -> dict[str, metadata.EntryPoint]:
         points: dict[str, metadata.EntryPoint] = {}

@@ -15,16 +15,18 @@ over the real tokens of a sample. Time O(n d^2), state d.
 from types import MappingProxyType
 
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, Context, Mask, Size, State, Tokens
-from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
+from zoo.contract import Mask, Size, State, Tokens
+from zoo.kernels.real_tokens import gather_tokens
+from zoo.spans import RealTokensFirst
 from zoo.traits import Traits
 from zoo.variants import variants
 
 
 @variants.register("gru")
-class GatedRecurrentUnit(Attention):
+class GatedRecurrentUnit(RealTokensFirst):
     """A gated recurrent unit, and a projection of its states."""
 
     version = "1.0"
@@ -38,16 +40,8 @@ class GatedRecurrentUnit(Attention):
         self.recurrence = nn.GRU(size.dim, size.dim, batch_first=True)
         self.out = nn.Linear(size.dim, size.dim)
 
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        """See `Attention.forward`."""
-        self.require_self(x, context)
-        if mask is None:
-            return Attended(self.out(self.recurrence(x)[0]))
-        order, inverse = real_tokens_first(mask)
-        heads, _ = self.recurrence(gather_tokens(x, order))
-        return Attended(self.out(gather_tokens(heads, inverse)))
+    def attend_ordered(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
+        return self.out(self.recurrence(x)[0])
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: the vector h."""

@@ -25,17 +25,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Attended, Attention, Context, Count, Mask, Natural, Size, Tokens, Traits
-from zoo.kernels.real_tokens import with_real_tokens_first
+from zoo.contract import Count, Natural, Size, Tokens, Traits
 from zoo.kernels.window import RealCount, windowed_attention
 from zoo.projection import ShortConvolution
 from zoo.recompute import sample_by_sample
+from zoo.spans import RealTokensFirst
 from zoo.variants import variants
 from zoo.variants.softmax import FUSED
 
 
 @variants.register("longformer")
-class Longformer(Attention):
+class Longformer(RealTokensFirst):
     """Softmax attention to a window and to global tokens, which attend to all tokens.
 
     Axis letter beyond the contract's: `p` projections that are computed at once.
@@ -71,13 +71,7 @@ class Longformer(Attention):
             self.global_context_conv = ShortConvolution(size, 2 * dim)
         self.out = nn.Linear(size.dim, size.dim)
 
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        self.require_self(x, context)
-        return Attended(with_real_tokens_first(self._attend, mask, x))
-
-    def _attend(self, x: Tokens, count: RealCount) -> Tokens:
+    def attend_ordered(self, x: Tokens, count: RealCount) -> Tokens:
         real = torch.arange(x.shape[1], device=x.device) < count[:, None]
         real = real.expand(x.shape[:2])
         q, k, v = self._split(self.local_conv(self.local(x), real), 3)

@@ -37,15 +37,15 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Attended, Attention, Context, Count, Mask, Queries, State, Tokens
+from zoo.contract import Count, Mask, Queries, State, Tokens
 from zoo.delta_attention import EPS, small_steps, softplus
-from zoo.kernels import delta, eager
+from zoo.kernels import delta
 from zoo.kernels.precision import full_precision
-from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first, zero_padding
+from zoo.kernels.real_tokens import last_tokens, zero_padding
 from zoo.projection import Projected, ShortConvolution
-from zoo.recurrent import Heads, in_heads
+from zoo.recurrent import Heads, in_heads, loops_or_chunks
 from zoo.size import Size
-from zoo.spans import in_spans
+from zoo.spans import RealTokensFirst
 from zoo.traits import Traits
 from zoo.variants import variants
 
@@ -55,13 +55,14 @@ SLOWEST = 1e-4  # The least rate of decay
 
 
 @variants.register("mamba3")
-class Mamba3(Attention):
+class Mamba3(RealTokensFirst):
     """A state of rotating pairs, to which a token adds itself and the token before."""
 
     version = "1.0"
     family = "decay"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
     spans = 2
+    backend_for = loops_or_chunks
     undecayed = ("query_bias", "key_bias")
 
     def __init__(
@@ -91,19 +92,8 @@ class Mamba3(Attention):
         self.gate = nn.Linear(size.dim, inner, bias=False)
         self.out = nn.Linear(inner, size.dim, bias=False)
 
-    @in_spans
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        self.require_self(x, context)
-        return Attended(with_real_tokens_first(self._attend, mask, x))
-
-    def _attend(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
-        # Padded tokens come last.
+    def attend_ordered(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
         return self.extend(x, None, self.start(x.shape[0]))[0]
-
-    def backend_for(self, x: Tokens) -> str:
-        return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def start(self, batch: int) -> State:
         # A matrix per head, the last key, value and angle, projections.

@@ -40,6 +40,7 @@ from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import count_after, positions_after, zero_padding
 from zoo.kernels.recurrence import by_token, can_run, token_sums_after
 from zoo.kernels.threads import as_array, share
+from zoo.recurrent import loops_or_chunks
 from zoo.variants import variants
 
 Blocks = Float[Tensor, "b h t c e"]
@@ -57,6 +58,7 @@ class Mesa(CausalHeads):
     family = "delta rule"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
     spans = 0
+    backend_for = loops_or_chunks
 
     def __init__(self, size: Size, *, chunk: Count = 32) -> None:
         """`chunk`: tokens of a chunk; the result does not depend on it."""
@@ -71,9 +73,6 @@ class Mesa(CausalHeads):
         inputs = self._project(x, self.short_conv(self.query_key_value(x)))
         with without_autocast(x):
             return regress(*inputs, self._penalty(inputs[0]), self.chunk)[0]
-
-    def backend_for(self, x: Tokens) -> str:
-        return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def start(self, batch: int) -> State:
         # H and G of each head, and the number of tokens.

@@ -34,11 +34,11 @@ from torch.nn import functional as F
 
 from zoo.contract import Mask, Positions, Queries, Size, State, Tokens, Traits
 from zoo.gated import CausalHeads
-from zoo.kernels import delta, eager
+from zoo.kernels import delta
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import count_after, positions_after, zero_padding
 from zoo.projection import Projected
-from zoo.recurrent import Heads, in_heads
+from zoo.recurrent import Heads, in_heads, loops_or_chunks
 from zoo.variants import variants
 
 Gate = Float[Tensor, "b h n 1"]
@@ -53,6 +53,7 @@ class Mlstm(CausalHeads):
     version = "1.0"
     family = "decay"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
+    backend_for = loops_or_chunks
 
     def __init__(self, size: Size) -> None:
         super().__init__(size)
@@ -70,9 +71,6 @@ class Mlstm(CausalHeads):
         return self._heads(
             x, self.short_conv(self.query_key_value(x)), None, None, self.start(x.shape[0])
         )[0]
-
-    def backend_for(self, x: Tokens) -> str:
-        return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def start(self, batch: int) -> State:
         # C and n of each head, the maximum m, and the number of tokens.

@@ -13,7 +13,7 @@ and the layer adds eta * J^2 to the training loss: J is 0 at a solution. There i
 projection. Time O(n p s) and memory O(n p) per head.
 
 `backend=literal` computes that, in the published order and, under autocast, in the published
-precision. The other backends compute the same without scores of length n: C and the output
+precision. `backend=folded` computes the same without scores of length n: C and the output
 projection are multiplied into the per-sample weights, so that tokens pass through one product, and
 the loss needs the Gram matrices phi^T phi (p x p) only (`zoo.kernels.cosine_map`).
 
@@ -28,7 +28,6 @@ the published code truncates a float `linspace`.
 """
 
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -50,7 +49,6 @@ from zoo.contract import (
     State,
     Tokens,
     Traits,
-    Unsupported,
 )
 from zoo.feature_maps import FeatureMapName
 from zoo.kernels import cosine_map, sampled_tokens
@@ -69,6 +67,29 @@ class Primal(Attention):
 
     Axis letters beyond the contract's: `p` features, `c` the two sides (query, key), `a` sampled
     tokens, `s` rank. `by_features`: whether features make the weights, as in `primal_moments`.
+
+    Args:
+        size: see `Size`.
+        rank: s, the number of singular directions.
+        rank_multi: sampled tokens per direction: a = min(max_len, rank * rank_multi).
+        eta: weight of the KSVD loss.
+        projections: `dependent` multiplies the sampled tokens into W_e and W_r; `independent`
+            uses them as they are, and then does not mix tokens unless causal; `auto` is
+            `dependent`, and in the causal form `independent`, both as published.
+        trace: `weights` for Tr(W_e^T W_r), as in all published runs; `data` for
+            Tr(W_e|X^T W_r|X).
+        ksvd_mean: `batch` averages over batch, heads and tokens, then squares (the published
+            LRA and vision runs); `sample` averages over heads and tokens of each sample,
+            squares, then averages over samples (the published time-series runs).
+        backend: `folded`, which is also `auto`, for Gram matrices instead of scores; `literal`
+            for the published order of computation.
+        feature_map: phi, a name of `zoo.feature_maps`.
+        sides: the scores in the output: `both`, `right` for e alone, or `left` for r alone. The
+            loss has both in any case.
+        lambda_form: how Lambda is made of its parameters; see `zoo.variants.primal_forms`.
+        initialisation: of W_e and W_r: `published` for Frobenius norm 1 per head, `orthonormal`
+            for orthonormal columns of each head.
+        initial_scale: factor of the initial W_e and W_r.
     """
 
     version = "1.0"
@@ -76,56 +97,20 @@ class Primal(Attention):
         causal=True, cross=True, linear=True, stochastic=False, recurrent=True, losses=("ksvd",)
     )
     family = "primal"
-    gpu_kernels = MappingProxyType({False: "triton"})
     by_features: ClassVar[bool] = False
     undecayed = ("scales",)
 
     def __init__(
-        self,
-        size: Size,
-        *,
-        rank: Count = 30,
-        rank_multi: Count = 10,
+        self, size: Size, *, rank: Count = 30, rank_multi: Count = 10,
         eta: Annotated[float, Field(ge=0)] = 0.1,
         projections: Literal["auto", "dependent", "independent"] = "auto",
-        trace: Literal["weights", "data"] = "weights",
-        ksvd_mean: KsvdMean = "batch",
-        backend: Literal["auto", "folded", "triton", "literal"] = "auto",
-        feature_map: FeatureMapName = "cosine",
-        sides: Literal["both", "right", "left"] = "both",
+        trace: Literal["weights", "data"] = "weights", ksvd_mean: KsvdMean = "batch",
+        backend: Literal["auto", "folded", "literal"] = "auto",
+        feature_map: FeatureMapName = "cosine", sides: Literal["both", "right", "left"] = "both",
         lambda_form: forms.LambdaForm = "squared",
         initialisation: Literal["published", "orthonormal"] = "published",
         initial_scale: Annotated[float, Field(gt=0)] = 1.0,
-    ) -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            rank: s, the number of singular directions.
-            rank_multi: sampled tokens per direction: a = min(max_len, rank * rank_multi).
-            eta: weight of the KSVD loss.
-            projections: `dependent` multiplies the sampled tokens into W_e and W_r; `independent`
-                uses them as they are, and then does not mix tokens unless causal; `auto` is
-                `dependent`, and in the causal form `independent`, both as published.
-            trace: `weights` for Tr(W_e^T W_r), as in all published runs; `data` for
-                Tr(W_e|X^T W_r|X).
-            ksvd_mean: `batch` averages over batch, heads and tokens, then squares (the published
-                LRA and vision runs); `sample` averages over heads and tokens of each sample,
-                squares, then averages over samples (the published time-series runs).
-            backend: `folded` for Gram matrices instead of scores; `triton` for the same in kernels
-                for CUDA, of the published bidirectional form; `literal` for the published order of
-                computation; `auto` for triton where a trial of it succeeds, and folded elsewhere.
-            feature_map: phi, a name of `zoo.feature_maps`.
-            sides: the scores in the output: `both`, `right` for e alone, or `left` for r alone. The
-                loss has both in any case.
-            lambda_form: how Lambda is made of its parameters; see `zoo.variants.primal_forms`.
-            initialisation: of W_e and W_r: `published` for Frobenius norm 1 per head, `orthonormal`
-                for orthonormal columns of each head.
-            initial_scale: factor of the initial W_e and W_r.
-
-        Raises:
-            Unsupported: `backend` is triton, which cannot run here, or has no kernel for the form.
-        """
+    ) -> None:  # fmt: skip
         super().__init__(size)
         if size.causal and projections == "dependent":
             raise UserError(
@@ -133,7 +118,8 @@ class Primal(Attention):
             )
         auto = "independent" if size.causal else "dependent"
         self.projections = auto if projections == "auto" else projections
-        self.eta, self.trace, self.backend, self.sides = eta, trace, backend, sides
+        self.eta, self.trace, self.sides = eta, trace, sides
+        self.backend = "folded" if backend == "auto" else backend
         self.ksvd_mean: KsvdMean = ksvd_mean
         self.lambda_form: forms.LambdaForm = lambda_form
         self.phi = feature_maps.feature_maps.find(feature_map)
@@ -141,8 +127,6 @@ class Primal(Attention):
         self.has_kernel = feature_map == "cosine" and not (
             size.causal or size.rotary or size.short_conv
         )
-        if backend == "triton":
-            cosine_map.require_fused(self.has_kernel)
         self.features = feature_maps.width(feature_map, size.head_dim)
         self.query_key = nn.Linear(size.dim, 2 * size.dim)
         self.short_conv = ShortConvolution(size, 2 * size.dim)
@@ -159,13 +143,10 @@ class Primal(Attention):
         # While training, `losses` holds `ksvd`, already times eta.
         if context is not None and context is not x:
             return forms.cross_attention(self, x, context, mask)
-        backend = self.backend_for(x)
-        take = sampled_tokens.plain if backend == "literal" else sampled_tokens.in_place
+        literal = self.backend == "literal"
+        take = sampled_tokens.plain if literal else sampled_tokens.in_place
         x, weights = self.weights(x, mask, self.directions, take=take)
-        if backend == "literal":
-            tokens, energy = self._literal(x, weights, mask)
-        else:
-            tokens, energy = self._folded(x, weights, mask, fused=backend == "triton")
+        tokens, energy = (self._literal if literal else self._folded)(x, weights, mask)
         return Attended(tokens, self.losses(energy, weights, forms.token_count(x, mask)))
 
     def _rows(self, samples: int) -> int:
@@ -222,14 +203,12 @@ class Primal(Attention):
         scores = torch.cat([e, r][forms.SIDES[self.sides]], dim=-1)
         return self.merge(scores.to(self.parameter_dtype)).transpose(1, 2).flatten(2)
 
-    def _folded(
-        self, x: Tokens, weights: Weights, mask: Mask | None, fused: bool
-    ) -> tuple[Tokens, Energy]:
+    def _folded(self, x: Tokens, weights: Weights, mask: Mask | None) -> tuple[Tokens, Energy]:
         # From Gram matrices.
         if self.has_kernel and forms.are_plain(self.query_key, self.merge, self.out):
             query_key, groups = self.query_key, 2 * self.size.heads
             parameters = cosine_map.Map(query_key.weight, query_key.bias, *self.output_map(weights))
-            tokens, grams = cosine_map.apply(x, parameters, groups, mask, self.training, fused)
+            tokens, grams = cosine_map.apply(x, parameters, groups, mask, self.training)
             return tokens, ksvd.energy_of_grams(grams, weights, self.roots())
         phi = forms.features(self.phi, self.queries_and_keys(x, mask), mask)
         return self.output(phi, weights), self.energy(phi, weights)
@@ -270,19 +249,7 @@ class Primal(Attention):
         return {"ksvd": self.eta * ksvd.squared_objective(energy, trace, count, self.ksvd_mean)}
 
     def backend_for(self, x: Tokens) -> str:
-        # `Unsupported` if triton is required, and a trial fails.
-        if self.backend in ("folded", "literal"):
-            return self.backend
-        groups, required = 2 * self.size.heads, self.backend == "triton"
-        plain = forms.are_plain(self.query_key, self.merge, self.out)
-        if required and not plain:
-            raise Unsupported(
-                "primal.backend=triton reads the weights of its linear layers, and one of them has "
-                "an adapter, a hook or a weight of another class; give backend=auto"
-            )
-        kernel = self.has_kernel and plain
-        fused = kernel and cosine_map.runs_fused(x, groups, self.size.head_dim, required)
-        return "triton" if fused else "folded"
+        return self.backend
 
     def analytic_flops(self, n: int) -> int:
         # Products with all tokens, and those that make weights.

@@ -63,21 +63,19 @@ class PrimalMoments(Primal):
     ) -> Attended:
         if context is not None and context is not x:
             return forms.cross_attention(self, x, context, mask)
-        backend = self.backend_for(x)
-        if backend != "literal" and has_spans(self, x, context):
+        literal = self.backend == "literal"
+        if not literal and has_spans(self, x, context):
             return self._by_spans(x, mask)
         phi = forms.features(self.phi, self.queries_and_keys(x, mask), mask)
         sides = forms.by_side(phi, self.size.heads)
         if self.size.causal:
-            return self._causal(x, mask, sides, plain=backend == "literal")
+            return self._causal(x, mask, sides, plain=literal)
         # W_e is in the span of the features of keys, W_r in the span of the features of queries.
         weights = self._moments(sides.flip(1), x, mask, self.directions)
-        if backend == "folded":
-            tokens, energy = self.output(phi, weights), self.energy(phi, weights)
-        elif backend == "literal":
+        if literal:
             tokens, energy = self._literal(x, weights, mask)
         else:
-            tokens, energy = self._folded(x, weights, mask, fused=True)
+            tokens, energy = self.output(phi, weights), self.energy(phi, weights)
         return Attended(tokens, self.losses(energy, weights, forms.token_count(x, mask)))
 
     def queries_and_keys(self, x: Tokens, mask: Mask | None) -> forms.Vectors:

@@ -31,14 +31,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Attended, Attention, Context, Mask, Natural, Queries, State, Tokens
-from zoo.kernels import delta, eager
+from zoo.contract import Mask, Natural, Queries, State, Tokens
+from zoo.kernels import delta
 from zoo.kernels.precision import full_precision, without_autocast
-from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first
+from zoo.kernels.real_tokens import last_tokens
 from zoo.projection import ShortConvolution
-from zoo.recurrent import Inputs, without_padding
+from zoo.recurrent import Inputs, loops_or_chunks, without_padding
 from zoo.size import Size
-from zoo.spans import in_spans
+from zoo.spans import RealTokensFirst
 from zoo.traits import Traits
 from zoo.variants import variants
 
@@ -51,13 +51,14 @@ INPUTS = {"r": 0.2, "k": 0.7, "v": 0.7, "w": 0.9, "a": 0.9, "g": 0.2}
 
 
 @variants.register("rwkv7")
-class Rwkv7(Attention):
+class Rwkv7(RealTokensFirst):
     """The generalised delta rule of RWKV-7, with its token shift, bonus and gate."""
 
     version = "1.0"
     family = "delta rule"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
     spans = 8 / 3
+    backend_for = loops_or_chunks
     undecayed = ("mix",)
 
     def __init__(self, size: Size, *, rank: Natural = 0) -> None:
@@ -94,24 +95,13 @@ class Rwkv7(Attention):
         self.norm = nn.GroupNorm(size.heads, dim, eps=width * 1e-5)
         self.out = nn.Linear(dim, dim)
 
-    @in_spans
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        self.require_self(x, context)
-        return Attended(with_real_tokens_first(self._attend, mask, x))
-
-    def _attend(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
-        # Padded tokens come last.
+    def attend_ordered(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
         z = self._inputs(x, F.pad(x, (0, 0, 1, 0))[:, :-1])
         convolved = (conv(layer(z[name])) for name, layer, conv in self._projections())
         r, k, v, inputs = self._steps(z, *convolved)
         with without_autocast(x):
             heads = delta.attend(*inputs)[:, :, 1::2]
         return self._merge(heads, r, k, v, z["g"])
-
-    def backend_for(self, x: Tokens) -> str:
-        return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def start(self, batch: int) -> State:
         # A matrix per head, the last token, and projections before.

@@ -1,7 +1,7 @@
 """The pages of a store: what is shown of it, the results, the files, and comparisons of rows."""
 
 import warnings
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,11 +111,14 @@ def tables_of(suite: Suite, content: stores.Content, **shown: Collection[str]) -
 def _step_tables(costs: pd.DataFrame, more: dict[str, Suite]) -> list[tuple[Suite, pd.DataFrame]]:
     if costs.empty or not costs["level"].eq("step").any():
         return []
-    from harness.suite import step_frame, steps
+    from harness.suite import frame_of, steps
 
     every = {suite.key: suite for suite in (*map(find, names()), *more.values())}
     of_steps = [suite for suite in every.values() if suite.level == "step"]
-    found = [(s, step_frame(steps(s, s.questions, s.rows, "cpu"), costs)) for s in of_steps]
+    wanted = [
+        (suite, frame_of(steps(suite, suite.questions, suite.rows, "cpu"))) for suite in of_steps
+    ]
+    found = [(suite, papers.step_costs(each, costs)) for suite, each in wanted]
     return [(suite, measured) for suite, measured in found if len(measured)]
 
 
@@ -233,21 +236,19 @@ def _pair(text: str, rows: set[str]) -> tuple[str, str]:
 
 
 def write_study(
-    study: "Study", announce: Callable[[str], None]
+    study: "Study",
 ) -> tuple[list[dict[Hashable, Any]], list[Path]]:
     """Make the results of a study that its store lacks, and write its pages; rows and paths."""
     store = StudyStore.within(study.store)
     made = [*study.tables(Store(study.store))]
     store.require_writable()
     store.remove_partial_files()
-    records = [_study_record(study, table, store, announce) for table in made]
+    records = [_study_record(study, table, store) for table in made]
     files = write_pages(within(study.store, study_pages(type(study), study.store)))
     return [row for record in records for row in frame_of([record]).to_dict("records")], files
 
 
-def _study_record(
-    study: "Study", table: "Table", store: StudyStore, announce: Callable[[str], None]
-) -> StudyRecord:
+def _study_record(study: "Study", table: "Table", store: StudyStore) -> StudyRecord:
     from harness.environment import describe
 
     subject, options, rows, since = table
@@ -256,7 +257,7 @@ def _study_record(
     # Times in UTC of one format are ordered as texts are.
     if found and not study.rerun and found.spec == spec and found.started >= since:
         return found
-    started, columns = now(), table_of([*rows(lambda line: announce(f"{subject}: {line}"))])
+    started, columns = now(), table_of([*rows()])
     record = StudyRecord(spec=spec, started=started, environment=describe("cpu"), table=columns)
     store.write(record)
     return record

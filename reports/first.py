@@ -1,0 +1,58 @@
+"""The place of a variant among the published rows of a suite, as text."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.records.suites import find
+from reports.markdown import rendered
+from reports.text import text_table
+
+HEAD = ("place", "attention", "score", "95 % interval")
+
+Document = Mapping[str, Any]
+
+
+def text(document: Document, machine: str) -> str:
+    row = document["row"]
+    outdated = {name for found in document["questions"] for name in found.get("outdated", ())}
+    results = [
+        (found, f"not run: {found.get('reason')}" if found["score"] is None
+         else text_table(HEAD, _lines(row, found)))
+        for found in document["questions"]
+    ]  # fmt: skip
+    return rendered(
+        "first.txt.j2", of=document, machine=machine, outdated=len(outdated),
+        results=results, plan=find(document["suite"]).cost,
+        tables=[_cost_table(form, lines) for form, lines in document["layers"].items()],
+        name=shlex.quote(document.get("attention", row)),
+    ).rstrip("\n")  # fmt: skip
+
+
+def _cost_table(form: str, lines: Sequence[Document]) -> str:
+    head = [f"{form}; tokens", *(f"{line['tokens']:,}" for line in lines)]
+    return text_table(head, [
+        [what, *(f"{line[name]:.2f}" if line.get(name) is not None else str(line["reason"])
+                 for line in lines)]
+        for what, name in (("time", "time_ratio"), ("memory", "memory_ratio"))
+    ])  # fmt: skip
+
+
+def _lines(row: str, found: Document) -> list[list[str]]:
+    others, at, before = found["others"], found["place"] - 1, found["published"]
+    lines = {
+        other["place"]: [str(other["place"]), other["row"], f"{other['mean']:.1f}",
+                         other["interval"]]
+        for other in (others[n] for n in (0, at - 1, at) if 0 <= n < len(others))
+    }  # fmt: skip
+    note = "" if before is None else f"; published: {before:.1f}"
+    lines[found["place"]] = [
+        f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}",
+        f"{found['interval']}, 1 seed{note}",
+    ]  # fmt: skip
+    ordered = [line for _, line in sorted(lines.items())]
+    if not found["ranks"]:
+        ordered = [["", *line[1:]] for line in ordered]
+    if rule := found["baseline"]:
+        ordered.append(["", f"baseline: {rule[0]}", f"{rule[1]:.1f}", ""])
+    return ordered
