@@ -17,8 +17,7 @@ from harness.records.spec import Question, RunSpec
 from harness.records.store import Store
 from zoo.composition import Composition
 from zoo.contract import Unsupported
-from zoo.registry import UserError, Value, options_of
-from zoo.variants import variants
+from zoo.registry import UserError, Value
 
 WIDTH = "model.feed_forward"  # The field that makes models of equal size
 TOLERANCE = 0.01  # Relative difference of parameters that remains, at most
@@ -177,9 +176,3 @@ def require_one_processor(specs: Sequence[RunSpec], store: Store) -> None:
             f"the runs of this sweep would differ in device: {' and '.join(sorted(devices))}; run "
             "it on one of them, or give a --store without the runs of the other"
         )
-
-
-def default_of(field: str) -> Value | None:
-    name, _, option = field.partition(".")
-    options = options_of(variants.find(name)) if name in variants.names() else {}
-    return options[option].default if option in options else None

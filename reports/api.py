@@ -76,7 +76,7 @@ def ask(
         wanted |= dict.fromkeys(found)
     require_known("pass", [operation], advice.PASSES)
     query: Values = {"length": length, "pass": operation, "memory": memory, "needs": [*wanted]}
-    # The table of the published records, which `harness.pages` writes.
+    # The table of the published records, which `harness.cli.pages` writes.
     path = FOLDER / f"{chosen.name}.json"
     table = {} if store or not path.exists() else json.loads(path.read_text("utf-8"))
     # The file may be older than the questions of the suite.

@@ -7,9 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from reports import unnamed
 from reports.figures import style
-from reports.leaderboard import selected_of
-from reports.shown import questions
 
 # What panels show values against: a column, and its text.
 AXES = {"step": "steps", "seconds": "seconds of training"}
@@ -30,7 +29,10 @@ def curves(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
         "id", "machine", "started", "question", "row", "attention", "seed", "dev_metric", "score",
         "better",
     ]  # fmt: skip
-    found = selected_of(questions(runs))[names].merge(points, on=["id", "machine", "started"])
+    suite, found = unnamed.chosen(runs)
+    titles = {question.name: question.note for question in suite.questions}
+    found = found.assign(question=found["question"].map(titles))[names]
+    found = found.merge(points, on=["id", "machine", "started"])
     return found.sort_values(["question", "row", "seed", "step"], ignore_index=True)
 
 
@@ -53,6 +55,6 @@ def draw(found: pd.DataFrame) -> Figure:
 def _panel(axes: Axes, points: pd.DataFrame, value: str, against: str) -> None:
     scores = points.groupby("row")["score"].mean()
     order = scores.sort_values(ascending=points["better"].iloc[0] == "lower").index
-    style.draw_rows(axes, over_seeds(points, value), against, "mean", [*order], band=True)
+    style.draw_rows(axes, over_seeds(points, value), against, "mean", [*order])
     metric = points["dev_metric"].iloc[0]
     axes.set(xlabel=AXES[against], ylabel=f"dev {metric}" if value == "dev" else value)

@@ -62,8 +62,8 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
         *_ratios(plan, "memory", "memory_ratio", "memory"),
         *(_published(suite, questions) if suite.average else ()),
         Column(name="parameters", of=cost("train", middle, "parameters"), heading="parameters",
-               write=whole_text, outputs=SCREENS,
-               note=f"of a {plan.level}, at {middle:,} tokens."),
+               write=whole_text, outputs=SCREENS, only_if_any=True,
+               note=f"of a {'layer' if plan.level == 'layer' else 'model'}, at {middle:,} tokens."),
         *(_decoding(max(plan.lengths)) if form == CAUSAL else ()),
         *values("computed_by", of=lambda source: source.costs[source.costs["pass"] == "train"]
                 .sort_values("length").reindex(columns=["row", "computed_by"])
@@ -121,11 +121,11 @@ def _decoding(length: int) -> list[Column]:
     return [
         Column(name="decode_seconds", of=cost("decode", length, "seconds"), outputs=()),
         Column(name="decode", of=cost("decode", length, "ratio"), heading="decode",
-               unit=f"{length:,}", short="decode", write=number, outputs=SCREENS,
+               unit=f"{length:,}", short="decode", write=number, outputs=SCREENS, only_if_any=True,
                note=f"the time of one token after {length:,}, relative to the fastest exact "
                     "softmax."),
         Column(name="state_bytes", of=cost("decode", length, "state_bytes"), heading="state",
-               unit="bytes", short="state", write=whole_text,
+               unit="bytes", short="state", write=whole_text, only_if_any=True,
                note="what is kept between two tokens."),
     ]  # fmt: skip
 
@@ -134,7 +134,7 @@ def _ratios(plan: CostPlan, name: str, value: str, heading: str) -> list[Column]
     return [
         Column(
             name=f"{name}.{length}", of=cost("train", length, value), heading=heading,
-            unit=f"{length:,}", short=heading, length=length, write=number,
+            unit=f"{length:,}", short=heading, length=length, write=number, only_if_any=True,
             outputs=OUTPUTS if length == plan.middle_length else PAGES,
         )
         for length in sorted(plan.lengths)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-# Not `scipy.stats`, which wraps it: that takes longer to import than a leaderboard to build.
+# Not `scipy.stats`, which wraps it: that takes longer to import than a table to build.
 from scipy.special import stdtrit
 
 from harness.records.interval import UPPER, Array, Sample, combined, quantile, tail
@@ -18,15 +18,12 @@ from harness.records.record import Metric
 LEVEL = 0.05
 
 MANY_SEEDS = 5  # The fewest seeds of a row that is compared though some of them are at a baseline
-DRAWS = 5000  # Draws for the probability of being best: its standard error is at most 0.7 %
-
 SEED = 0
-
 TAU_DRAWS = 4000  # Samples for each tau of an interval
 
 PAIRS = ("metric", "first", "second", "difference", "low", "high", "p", "p_holm")
 
-# Columns of the pairs of several tables: a suite, or the leaderboard. See `SuiteResults.pairs`.
+# Columns of the pairs of several suites, see `SuiteResults.pairs`
 COLUMNS = ["table", "question", *PAIRS, "outdated"]
 
 
@@ -106,24 +103,6 @@ def holm(p: Array) -> Array:
     adjusted = np.empty(len(p))
     adjusted[order] = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     return np.minimum(adjusted, 1)
-
-
-def probability_of_best(samples: Sequence[Sample]) -> Array:
-    # The share of `DRAWS` draws in which a row is highest. A draw adds two errors to the means: a
-    # multivariate normal one over the test examples, which all rows share, and one over the seeds
-    # of each row, of Student's distribution. Rows that agree in every answer share equally.
-    rng = np.random.default_rng(SEED)
-    deviations = np.array([row.deviations for row in samples])
-    covariance = deviations @ deviations.T
-    # Rows that agree have a singular covariance; this also divides their share at random.
-    jitter = 1e-9 * max(float(covariance.trace()), 1e-9)
-    factor = np.linalg.cholesky(covariance + jitter * np.eye(len(samples)))
-    draws = rng.standard_normal((DRAWS, len(samples))) @ factor.T
-    for place, row in enumerate(samples):
-        # The estimate of the variance due to seeds, sigma_a^2/k, may be negative.
-        deviation = max(row.between - row.interaction, 0.0) ** 0.5
-        draws[:, place] += row.mean + deviation * rng.standard_t(row.seeds - 1, DRAWS)
-    return np.bincount(draws.argmax(1), minlength=len(samples)) / DRAWS
 
 
 def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:

@@ -46,7 +46,7 @@ NO_BASELINES = pd.DataFrame(columns=["data", "name", "score"])
 
 @dataclass(frozen=True)
 class SuiteResults:
-    """The results of a suite, or of runs of none.
+    """The results of a suite.
 
     Attributes:
         rows: the rows that are listed first, each with its variant.
@@ -62,8 +62,8 @@ class SuiteResults:
     left_out: str = ""
     progress: pd.DataFrame = field(default_factory=lambda: progress(pd.DataFrame(), {}))
 
-    def answers(self, *, rank_all: bool = False) -> pd.DataFrame:
-        """The result of each row on each question; `rank_all` ranks rows at a baseline, too.
+    def answers(self) -> pd.DataFrame:
+        """The result of each row on each question.
 
         Returns:
             A line for each row and question. Columns: `row`, `attention`, `question`, `metric`,
@@ -85,7 +85,7 @@ class SuiteResults:
         index = pd.Index(attention, name="row")
         seeds = dict(iter(self.seeds.groupby("question")))
         by_question = {
-            name: _answers(question, seeds.get(name, self.seeds[:0]), rank_all).reindex(index)
+            name: _answers(question, seeds.get(name, self.seeds[:0])).reindex(index)
             for name, question in self.questions.items()
         }
         found = pd.concat(by_question, names=["question"]).reset_index()
@@ -140,15 +140,6 @@ class SuiteResults:
             tables.append(pairs.assign(table=self.key, question=name, outdated=is_old))
         return statistics.joined(tables)
 
-    def probabilities_of_best(self) -> pd.Series:
-        values = {}
-        for name, question in self.questions.items():
-            if len(rows := question.compared) > 1:
-                shares = statistics.probability_of_best([*rows.values()])
-                values |= {(name, row): float(v) for row, v in zip(rows, shares, strict=True)}
-        index = pd.MultiIndex.from_tuples([*values], names=["question", "row"])
-        return pd.Series([*values.values()], index, dtype=float, name="best")
-
 
 def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteResults:
     found = comparable(runs, suite)
@@ -170,17 +161,18 @@ def has_runs(answers: pd.DataFrame) -> pd.Series:
 
 
 def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    found = runs[runs["suite"] == suite.key].assign(left_out="")
+    found = runs[runs["suite"] == suite.key]
+    found = found.assign(left_out=found.get("left_out", ""))
     if found.empty:
         return found
-    found["rate"] = found["train.lr"].where(found["role"] == "final", 0.0)
+    found["chosen"] = found["values"].where(found["role"] == "final", "")
     found.loc[~is_of_suite(found, suite), "left_out"] = "of other settings"
     found.loc[(found["role"] == "") & (found["grid"] != ""), "left_out"] = "without trials"
     return shown.without_others(found, [
         (["question"], "data", "of other data"),
         (["question", "row"], "version", "of other code of the row"),
         (["question", "row"], "device", "on another kind of device"),
-        (["question", "row", "role"], "rate", "at another rate"),
+        (["question", "row", "role"], "chosen", "at another rate"),
     ])  # fmt: skip
 
 
@@ -211,8 +203,7 @@ class QuestionResults:
         samples: the stored answers of the finished seeds by row; higher is better.
         models: the rows without attention.
         rules: the scores of the baselines of the task by name, with intervals over test examples.
-        needed: the finished seeds that a model without attention needs to be a baseline; on a
-            leaderboard one.
+        needed: the finished seeds that a model without attention needs to be a baseline.
     """
 
     metric: Metric
@@ -307,13 +298,13 @@ def question_results(
     return QuestionResults(metric, scores, counts, samples, models, rules, needed)
 
 
-def _answers(question: QuestionResults, runs: pd.DataFrame, rank_all: bool) -> pd.DataFrame:
+def _answers(question: QuestionResults, runs: pd.DataFrame) -> pd.DataFrame:
     groups = runs.groupby("row")
     found = groups.agg(status=("status", _status), known_failures=("known_failures", "max"),
                        state_bytes=("state_bytes", "max"))  # fmt: skip
     lines = {row: _line(question, row) for row in question.scores}
     # A loss is ranked also where it is not better than every baseline.
-    ranked = [row for row in lines if rank_all or lines[row]["answered"]
+    ranked = [row for row in lines if lines[row]["answered"]
               or (row in question.samples and not question.samples[row].bounded)]  # fmt: skip
     found = found.join(pd.DataFrame.from_dict(lines, orient="index"))
     return found.assign(rank_group=found.index.map(question.rank_groups(ranked)))

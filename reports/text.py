@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOTHING = "–"  # In place of a value that is not there
-UPPER_BOUND = "≤ "  # Before a cost of PyTorch operations: a fused kernel may cost less
 
 # Replaces characters that control a terminal, or the direction and the lines of a text.
 CONTROLS = dict.fromkeys(
@@ -34,10 +33,6 @@ def number(value: float | None) -> str:
 
 def whole_text(value: float | None) -> str:
     return NOTHING if value is None or value != value else f"{value:,.0f}"
-
-
-def whole(value: object) -> object:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def threads_of(*counts: int) -> str:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from harness.records.frame import best_first
 from reports import papers
 from reports.markdown import rendered
 from reports.statistics import between, tau
 from reports.text import outdated_text
 
 if TYPE_CHECKING:
-    from reports.leaderboard import Leaderboard
     from reports.pages.suite import Tables
 
 FILE = Path(__file__).parent / "published" / "orderings.toml"
@@ -162,34 +162,31 @@ def _counts(found: pd.DataFrame) -> str:
     return ", ".join(texts) or "none"
 
 
-def experiments(results: pd.DataFrame, pairs: pd.DataFrame, suite: str) -> list[dict[str, Any]]:
-    # `changes` of a line is the question of the suite with what differs, `task` the task with its
-    # options, `to_best` the difference to the best row of the question with its 95 % interval, as
-    # text; it is empty where the two are not compared.
-    if results.empty:
-        return []
-    pattern = rf"^(.*), recipe {re.escape(suite)}/(.*?)(?: tuned over .*)?, (?:cpu|cuda)"
-    named = results["question"].str.extract(pattern)
+def experiments(unnamed: "Tables", suite: str) -> list[dict[Any, Any]]:
+    old = unnamed.seeds.groupby(["question", "row"])["outdated"].any().rename("outdated")
+    results = unnamed.answers[unnamed.answers["status"] != ""].join(old, on=["question", "row"])
+    words = results["question"].map({of.name: of.note for of in unnamed.suite.questions})
+    changes = words.str.extract(rf", recipe {re.escape(suite)}/(.*)$", expand=False)
+    order = best_first(results["mean"], results["better"])
+    results = results.assign(changes=changes, order=order).dropna(subset=["changes"])
+    results = results.sort_values(["changes", "order", "row"])
     ends = ("difference", "high", "low")
     differences = {
         (pair["question"], pair["first"], pair["second"]):
             "{:+.3g} [{:+.3g}, {:+.3g}]".format(*(-pair[name] for name in ends))
-        for pair in pairs.to_dict("records")
+        for pair in unnamed.pairs.to_dict("records")
     }  # fmt: skip
     best = results.groupby("question")["row"].transform("first")
     keys = zip(results["question"], best, results["row"], strict=True)
-    to_best = [differences.get(key, "") for key in keys]
-    found = results.assign(task=named[0], changes=named[1], to_best=to_best)
-    found = found.dropna(subset=["task"]).sort_values(["changes", "task"], kind="stable")
-    return found.to_dict("records")  # type: ignore[return-value]
+    return results.assign(to_best=[differences.get(key, "") for key in keys]).to_dict("records")
 
 
-def page(of: "Tables", board: "Leaderboard") -> str:
+def page(of: "Tables", unnamed: "Tables | None" = None) -> str:
     found, tables = compared(of)
     is_tested = of.suite.key == suite()
     return rendered(
         "validity.md.j2", sentence=sentence(found), orderings=found.to_dict("records"),
-        experiments=experiments(board.rows, board.pairs, suite()),
+        experiments=experiments(unnamed, suite()) if unnamed else [],
         tables=tables.to_dict("records"), fewest=FEWEST, contradicted=CONTRADICTED,
         note=outdated_text(of.seeds) if is_tested else "",
         link=lambda text: ARXIV.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", text),

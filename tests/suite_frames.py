@@ -45,7 +45,7 @@ def suite_frames() -> tuple[Suite, pd.DataFrame, pd.DataFrame]:
                 runs.append({
                     **common, "row": row.label, "attention": row.attention, "role": "final",
                     "grid": json.dumps({"train.lr": question.rates}), "point": "",
-                    "overrides": "{}",
+                    "overrides": "{}", "values": "{}",
                     "declared": declared(suite)[question.name],
                     "status": "failed" if failed else "ok", "seed": seed, "metric": "accuracy",
                     "device": "cpu", "version": "code 1", "outdated": False, "commit": "",

@@ -122,7 +122,7 @@ def test_the_plug_in_is_created_and_listed_by_its_name_and_passes_the_checks(pri
 @pytest.mark.slow
 def test_the_plug_in_gets_its_row_next_to_softmax_and_none(printed):
     folder = Path(printed["runs"])
-    rows = (folder / "leaderboard.md").read_text("utf-8").splitlines()
+    rows = (folder / "runs.md").read_text("utf-8").splitlines()
     names = {row.split("|")[1].strip() for row in rows if row.startswith("|")}
     assert {"aft-simple", "softmax", "none"} <= names
     installed, *others = (

@@ -49,8 +49,8 @@ def cost(options: CostOptions) -> Answer:
     Exit 1 if a process crashed or failed; too little memory or time is a result.
     """
     from harness import api
-    from harness.report import write_costs
     from reports import cost as costs
+    from reports.store import write_costs
 
     measured = api.cost(
         arguments.attentions_in(options.attention or []), arguments.lengths_in(options.lengths),

@@ -15,7 +15,7 @@ class ReportOptions:
     Attributes:
         out: Folder of the pages; by default the store itself.
         baselines: First fit the baselines of tasks that lack them.
-        suite: Show these suites alone: NAME or FILE.toml, repeatable; by default all in the store.
+        suite: Show these suites alone: NAME or FILE.toml, repeatable; by default all runs.
         with_published: Add the published runs to each suite; by default where --suite names one.
         attention: Show these variants alone: A, A+B, MODULE:CLASS, or A,A+B,...; by default all.
         questions: Show these questions of suites alone, separated by commas; by default all.
@@ -43,47 +43,39 @@ class ReportOptions:
 def report(options: ReportOptions) -> Answer:
     """Write the pages of a store.
 
-    A page of each suite, the leaderboard, and the pages of tuning and costs.
+    A page of each suite, one of the runs of no suite, and the pages of costs.
     """
-    from harness import report as pages
     from harness import stores
     from harness.records.store import require_folder
-    from reports import cost, leaderboard
-    from reports.pages.suite import terminal
-    from reports.text import without_nan
+    from reports import cost
+    from reports import store as pages
+    from reports.pages.suite import answers_of, terminal
 
-    complete = True
-    store, tensorboard = options.store, options.tensorboard
-    require_folder(store)
-    chosen = pages.selection(
-        options.suite or (), published=options.with_published, attentions=options.attention or (),
-        questions=names_in([options.questions]) if options.questions else (),
-    )  # fmt: skip
-    content = stores.content(store, curves=options.curves or tensorboard is not None)
+    store, complete = require_folder(options.store), True
+    content = stores.content(store, curves=options.curves or bool(options.tensorboard))
     if options.baselines:
         from harness.runs import fit_baselines
 
         complete = fit_baselines(content.records, store)
     stores.require_records(content, store)
-    found = pages.results_in(content, chosen, store)
+    found = pages.results_in(
+        content, options.suite or (), published=options.with_published,
+        attentions=options.attention or (),
+        questions=names_in([options.questions]) if options.questions else (),
+    )  # fmt: skip
     if options.compare:
         compared, text = pages.comparison(options.compare, found)
         return Answer(text, compared.to_dict("records"))
-    folder, code = options.out or store, int(not complete)
+    folder = options.out or store
     files = pages.write_report(
-        found, folder, latex=options.latex, curves=options.curves, tensorboard=tensorboard,
+        found, folder, latex=options.latex, curves=options.curves, tensorboard=options.tensorboard,
         tasks=tasks_in(names_in(options.task or [])),
         attentions=rows_in(names_in(options.attention or [])),
     )  # fmt: skip
-    for path in () if options.suite else sorted(folder.glob("*-answers.csv")):
-        if path not in files:
-            name = path.name.removesuffix("-answers.csv")
-            warnings.warn(f"pages of {name} in {folder} are of an earlier report", stacklevel=2)
+    for path in () if options.suite else sorted({*folder.glob("*-answers.csv")} - {*files}):
+        name = path.name.removesuffix("-answers.csv")
+        warnings.warn(f"pages of {name} in {folder} are of an earlier report", stacklevel=2)
     costs = found.content.costs
-    rows = without_nan(leaderboard.table(found.leaderboard)).to_dict("records")
-    answers = [line for of in found.suites for line in of.answers.to_dict("records")]
-    document = {"answers": answers, "rows": rows, "costs": cost.lines(costs), "files": files}
-    tables = [*map(terminal, found.suites)]
-    if len(found.leaderboard.rows) or (costs.empty and not tables):
-        tables.append(leaderboard.terminal(found.leaderboard))
-    return Answer("\n" + "\n\n".join(tables or [cost.terminal(costs)]), document, code, files)
+    document = {"answers": answers_of(*found.suites), "costs": cost.lines(costs), "files": files}
+    texts = [*map(terminal, found.suites)] or [cost.terminal(costs)]
+    return Answer("\n" + "\n\n".join(texts), document, int(not complete), files)

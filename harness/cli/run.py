@@ -54,16 +54,16 @@ def run(options: RunOptions) -> Answer:
 
 
 def _answer(options: RunOptions, outcomes: "Outcomes", code: int) -> Answer:
-    from harness.report import summary, write_sweep
+    from reports.pages.suite import answers_of, terminal
+    from reports.store import summary
 
-    files = write_sweep(options.store, options.over.partition("=")[0]) if options.over else []
-    rows, text, runs = summary(outcomes, options.store)
+    of, runs = summary(outcomes, options.store)
     present = {False: "already present", True: "of other code than now"}
-    note, after = "  ({}; run it again with --rerun)", "leaderboard: harness report --store"
+    note, after = "  ({}; run it again with --rerun)", "pages: harness report --store"
     paths = [f"{run['path']}" + note.format(present[run["outdated"]]) * (not run["new"])
              for run in runs]  # fmt: skip
-    text = "\n".join([*paths, "", text, "", f"{after} {options.store}"])
-    return Answer(text, {"rows": rows, "runs": runs}, code, files)
+    text = "\n".join([*paths, "", terminal(of), "", f"{after} {options.store}"])
+    return Answer(text, {"answers": answers_of(of), "runs": runs}, code)
 
 
 def _first(options: RunOptions, how: "Execution") -> Answer:
@@ -77,10 +77,10 @@ def _first(options: RunOptions, how: "Execution") -> Answer:
 
 
 def _suite(options: RunOptions, how: "Execution") -> Answer:
-    from harness.report import matrix_of
     from harness.suite import run_suite
     from reports import papers
-    from reports.pages.suite import terminal
+    from reports.pages.suite import answers_of, terminal
+    from reports.store import matrix_of
 
     suite, is_complete, found = run_suite(
         options.suite, how, attentions=arguments.attentions_in(options.attention or ()),
@@ -94,5 +94,4 @@ def _suite(options: RunOptions, how: "Execution") -> Answer:
         return Answer(text, {"rows": papers.step_lines(costs)}, code)
     of = matrix_of(suite, options.store)
     text = f"\n{terminal(of)}{after}" if of else "no run has finished"
-    answers = of.answers.to_dict("records") if of else []
-    return Answer(text, {"answers": answers}, code)
+    return Answer(text, {"answers": answers_of(of) if of else []}, code)

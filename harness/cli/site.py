@@ -17,7 +17,7 @@ def site(out: Path, suite: str = "laptop", store: Path | None = None) -> Answer:
         suite: NAME, NAME@VERSION or a TOML file.
         store: Folder of records; by default the published.
     """
-    from harness.report import write_site
+    from reports.store import write_site
 
     files = write_site(suite, store, out)
     return Answer(document={"files": files}, files=files)

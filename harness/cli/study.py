@@ -38,7 +38,7 @@ study = group(
 
 def command_of(kind: "type[Study]") -> Any:
     def run(study: Any) -> Answer:
-        from harness.report import write_study
+        from reports.store import write_study
 
         rows, files = write_study(study)
         return Answer("", {"rows": rows, "files": files}, files=files)

@@ -228,7 +228,7 @@ def show(name: str) -> str:
 
 def published(suite: Suite) -> "pd.DataFrame":
     # Columns: as `answers` of `reports.suite_results.SuiteResults`; `rate`, the `train.lr` that
-    # trials chose; `version`, the code of the runs. `python -m harness.pages` writes the file.
+    # trials chose; `version`, the code of the runs. `python -m harness.cli.pages` writes the file.
     import pandas as pd
 
     path = FOLDER / f"{suite.name}.csv"

@@ -1,1 +1,1 @@
-"""Figures of leaderboards and tables, drawn with matplotlib."""
+"""Figures of tables, drawn with matplotlib."""

@@ -53,7 +53,8 @@ def draw(of: "Tables") -> Figure:
 def _costs(of: "Tables", form: str) -> list[tuple[str, str]]:
     length = of.suite.cost.middle_length
     found = [(f"time.{length}", f"time\n{length:,}"), (f"memory.{length}", f"memory\n{length:,}")]
-    return [*found, *([("state_bytes", "state\nbytes")] if form == CAUSAL else [])]
+    found += [("state_bytes", "state\nbytes")] if form == CAUSAL else []
+    return [(name, heading) for name, heading in found if of.matrix[form][name].notna().any()]
 
 
 def _places(of: "Tables", form: str) -> dict[str, float]:

@@ -18,9 +18,10 @@ def draw(of: "Tables") -> Figure:
     shown = {form: table.loc[of.rows(form)].dropna(subset=["mean", column])
              for form, table in of.matrix.items()}  # fmt: skip
     figure, every = style.panels([4.6] * len(shown), 8.0)
-    for axes, (form, rows) in zip(every, shown.items(), strict=True):
+    tasks = of.answers.loc[of.answers["text"] != "", "question"].nunique()
+    for axes, rows in zip(every, shown.values(), strict=True):
         _points(axes, rows, column)
-        axes.set(ylabel=f"mean accuracy of the {len(of.questions(form))} tasks, %", xlabel=(
+        axes.set(ylabel=f"mean accuracy of {tasks} tasks, %", xlabel=(
             f"time of a training step at {of.suite.cost.longest_length:,} tokens, softmax = 1 (log)"
         ))  # fmt: skip
     return figure

@@ -31,7 +31,6 @@ COLOURS: tuple[str, ...] = (
 )  # fmt: skip
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-DASHES = (0, (4, 3))
 
 STYLE: dict[Any, Any] = {
     # The style `whitegrid` of seaborn, and its context `paper`.
@@ -106,12 +105,9 @@ def draw_panels(described: Sequence[Panel], height: float = HEIGHT) -> Figure:
     return figure
 
 
-def draw_rows(
-    axes: Axes, lines: pd.DataFrame, x: str, y: str, order: Sequence[str], *, band: bool = False,
-    bars: bool = False,
-) -> None:  # fmt: skip
+def draw_rows(axes: Axes, lines: pd.DataFrame, x: str, y: str, order: Sequence[str]) -> None:
     # `lines` has a line for each point, in order of the axis. Columns: `attention`, `row`, `x`,
-    # `y`; `low` and `high`, the ends of what `band` fills, or `bars` draws.
+    # `y`; `low` and `high`, the ends of the band.
     attention = dict(zip(lines["row"], lines["attention"], strict=True))
     styles = point_styles([(attention[row], row) for row in order if row in attention][:SLOTS])
     handles = []
@@ -121,11 +117,7 @@ def draw_rows(
         every = max(1, len(part) // 8)
         handles += axes.plot(part[x], part[y], color=colour, marker=marker, markersize=4,
                              markevery=every, label=label(row))  # fmt: skip
-        if band:
-            axes.fill_between(part[x], part["low"], part["high"], color=colour, alpha=0.2, lw=0)
-        if bars:
-            ends = part[y] - part["low"], part["high"] - part[y]
-            axes.errorbar(part[x], part[y], ends, capsize=3, color=colour, lw=0, elinewidth=1)
+        axes.fill_between(part[x], part["low"], part["high"], color=colour, alpha=0.2, lw=0)
     legend(axes, handles)
 
 

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from reports.statistics import score_groups
 from reports.text import number
 
@@ -27,7 +29,8 @@ def best_rows(of: "Tables", question: str) -> list[str]:
 
 def sentences(of: "Tables") -> list[str]:
     found = [_of_question(of, question.name) for question in of.suite.questions]
-    return [text for text in [*found, _of_primal(of)] if text][:MOST]
+    found += [_of_mean(of), _of_primal(of)]
+    return [text for text in found if text][:MOST]
 
 
 def _of_question(of: "Tables", name: str) -> str:
@@ -48,10 +51,29 @@ def _of_question(of: "Tables", name: str) -> str:
     timed = [row for row in best if times.get(row) == times.get(row)]
     if timed and len(best) > 1:
         text += f"; {timed[0]} is the cheapest, {number(times[timed[0]])} of softmax's time"
-    first = rows.to_dict("index")[leader]
-    if first["baseline"] and not rows["answered"].any():
-        text += f"; none is better than the baseline '{first['baseline']}', "
-        text += number(first["baseline_value"])
+    if baseline := strongest(rows) * (not rows["answered"].any()):
+        text += f"; no variant is separably better than the strongest baseline, {baseline}"
+    return f"{text}."
+
+
+def strongest(answers: pd.DataFrame) -> str:
+    """The strongest baseline of most rows of a question, with its score; empty without one."""
+    found = answers.loc[answers["baseline"] != "", ["baseline", "baseline_value"]].value_counts()
+    return next((f"{name}: {number(value)}" for name, value in found.index[:1]), "")
+
+
+def _of_mean(of: "Tables") -> str:
+    if not of.suite.average or of.answers.loc[of.answers["text"] != "", "question"].nunique() < 2:
+        return ""
+    column = f"time.{of.suite.cost.longest_length}"
+    rows = pd.concat(of.matrix.values())[["mean", column]].dropna(subset=["mean"])
+    if len(rows) < 2:
+        return ""
+    leader, times = rows["mean"].idxmax(), rows[column].dropna().sort_values()
+    text = f"Mean over the tasks: {leader} leads with {rows['mean'].max():.1f}"
+    if len(times):
+        text += (f"; {times.index[0]} is the cheapest at {of.suite.cost.longest_length:,} tokens, "
+                 f"{number(times.iloc[0])} of softmax's time")  # fmt: skip
     return f"{text}."
 
 

@@ -3,6 +3,7 @@
 import io
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
 from textwrap import fill
@@ -15,12 +16,12 @@ from harness.records.families import layer_counts
 from harness.records.suites import Suite, SuiteQuestion
 from reports import layer_costs, matrix, papers, suite_results
 from reports.markdown import rendered
-from reports.pages.sentences import best_rows, sentences
+from reports.pages.sentences import best_rows, sentences, strongest
 from reports.statistics import LEVEL
 from reports.suite_results import has_runs
 from reports.table import Line, Table, tex
 from reports.table import shown as columns_of
-from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, threads_of
+from reports.text import NOTHING, WIDE, frame_csv, outdated_text, plain, threads_of
 
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
@@ -31,6 +32,8 @@ OF_A_SEED = [
 # The most rows of a table of a README, and how many of the first rows of the suite it has.
 README_ROWS, README_FIRST = 10, 3
 
+LONG = 28  # The most characters of a heading of a terminal
+MOST_COLUMNS = 11  # The most columns of a table of a terminal, beside the first
 HALF = 0.5  # The share of the questions of its form that a row needs to be in a table
 
 # Variants and tasks as `harness list --json` gives them.
@@ -47,8 +50,9 @@ class Tables(NamedTuple):
         setting: what the costs were measured on, as text.
         probes: the results on further splits; `probe_pairs`, the differences between them.
         missing: the rows with the titles of the questions whose form they have and no result of.
+        command: the command that makes its runs, if one does.
         added: the variants whose runs a user added to the published ones.
-        notes: what is outdated, and what is left out; a sentence each.
+        notes: what is outdated, left out or missing; a sentence each.
     """
 
     suite: Suite
@@ -61,6 +65,7 @@ class Tables(NamedTuple):
     probes: pd.DataFrame
     probe_pairs: pd.DataFrame
     missing: Sequence[tuple[str, str]]
+    command: str
     added: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -77,7 +82,8 @@ class Tables(NamedTuple):
     def table(self, form: str, output: str, rows: Collection[str] = ()) -> Table:
         # Without `rows`: of the variants with results of at least `HALF` of the questions, and of
         # those of a user.
-        columns = columns_of(matrix.columns(self.suite, form, self.questions(form)), output)
+        columns = matrix.columns(self.suite, form, self.questions(form))
+        columns = columns_of(columns, output, self.matrix[form])
         by_row = {line["row"]: line for line in self.lines[form]}
         return Table(columns, [by_row[row] for row in rows or self.rows(form) if row in by_row])
 
@@ -86,8 +92,17 @@ class Tables(NamedTuple):
         found = self.answers[self.answers["question"].isin(names) & (self.answers["text"] != "")]
         counts = found["row"].value_counts().reindex(index, fill_value=0)
         asked = min(len(names), found["question"].nunique())
-        chosen = (counts >= max(1, HALF * asked)) | index.isin(self.added)
+        of_form = self.answers["question"].isin(names) & self.answers["row"].isin(self.added)
+        yours = self.answers.loc[of_form & has_runs(self.answers), "row"]
+        # The twins of a variant have one question of a suite with a mean.
+        least = 1 if self.suite.average else max(1, HALF * asked)
+        chosen = (counts >= least) | index.isin(yours)
         return [str(row) for row in index[chosen if chosen.any() else counts >= 0]]
+
+    @property
+    def is_timed(self) -> bool:
+        times = (table.filter(regex=r"^time\.") for table in self.matrix.values())
+        return any(bool(found.notna().any(axis=None)) for found in times)
 
     @property
     def lines(self) -> dict[str, list[dict[Hashable, Any]]]:
@@ -104,11 +119,11 @@ class Tables(NamedTuple):
 def tables(
     suite: Suite, runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame,
     catalogue: Catalogue, *, attentions: Collection[str] = (), questions: Collection[str] = (),
-    added: Collection[str] = (),
+    added: Collection[str] = (), more: Collection[str] = (),
 ) -> Tables:  # fmt: skip
-    # The `catalogue` is as `harness list --json` gives it. Variants without a run are left out,
-    # unless there is no run. `attentions` and `questions` leave out others, too; the comparisons
-    # and their correction are of all. `added` are the variants with runs of a user.
+    # Variants without a run are left out, unless there is no run. `attentions` and `questions`
+    # leave out others, too; the comparisons and their correction are of all. `added` are the
+    # variants with runs of a user among published ones, `more` columns of `seeds`.
     found, plan = suite_results.results(runs, suite, baselines), suite.cost
     answers = found.answers()
     ran = {*answers.loc[has_runs(answers), "row"]} or {*answers["row"]}
@@ -122,20 +137,30 @@ def tables(
     forms = layer_costs.forms_of(suite, catalogue["tasks"])
     missing = _missing(answers, suite, forms, catalogue)
     answers, probes = answers[shown], found.probes()
-    of_a_seed = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
+    of_a_seed = [*OF_A_SEED, *(["best_on_test"] if suite.published else []), *more]
     setting = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
     machines = layer_costs.of_plan(costs, plan)[["device", "machine", "threads"]]
     for device, name, threads in machines.values[:1]:
         setting = [device.upper(), *setting, name, threads_of(threads)]
     of_layers = pd.concat(layer_costs.measured(costs, plan, form) for form in layer_costs.FORMS)
     of_layers = of_layers[of_layers["row"].isin(answers["row"])]
-    notes = outdated_text(found.seeds), outdated_text(of_layers, "costs"), found.left_out
+    yours = f"Your runs: {', '.join(sorted(added))}; the others are published." if added else ""
+    notes = (outdated_text(found.seeds), outdated_text(of_layers, "costs"), found.left_out,
+             _without_baselines(suite, answers), yours)  # fmt: skip
     return Tables(
         suite, answers, found.pairs(), matrix.matrix(answers, costs, suite, forms), forms,
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
         probes[probes["row"].isin(answers["row"]) & probes["question"].isin(answers["question"])],
-        found.probe_pairs(), missing, tuple(sorted(added)), tuple(filter(None, notes)),
+        found.probe_pairs(), missing, f"harness run --suite {suite.name}", tuple(sorted(added)),
+        tuple(filter(None, notes)),
     )  # fmt: skip
+
+
+def _without_baselines(suite: Suite, answers: pd.DataFrame) -> str:
+    names = {*answers.loc[answers["not_compared"] == "no baseline", "question"]}
+    titles = [question.title for question in suite.questions if question.name in names]
+    remedy = "fit them with: harness report --baselines"
+    return f"No baselines of {'; '.join(titles)}; {remedy}." if titles else ""
 
 
 def _missing(
@@ -169,6 +194,20 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
     return content | ({f"{name}.tex": _rendered("suite.tex.j2", of)} if latex else {})
 
 
+def answers_of(*tables: Tables) -> list[dict[Hashable, Any]]:
+    """The results of suites, a line for each row and question."""
+    found = [
+        of.answers.assign(
+            suite=of.suite.key,
+            title=of.answers["question"].map(
+                {question.name: question.title for question in of.suite.questions}
+            ),
+        )
+        for of in tables
+    ]
+    return [line for answers in found for line in answers.to_dict("records")]
+
+
 def published(of: Tables) -> pd.DataFrame:
     of_runs = of.seeds.groupby(["row", "question"])[["train.lr", "version"]].first()
     of_runs = of_runs.rename(columns={"train.lr": "rate"})
@@ -177,15 +216,14 @@ def published(of: Tables) -> pd.DataFrame:
 
 
 def _rendered(template: str, of: Tables) -> bytes:
+    columns = [column for form in of.matrix for column in of.table(form, "page").columns]
+    legend: dict[str, dict[str, None]] = {}
+    for column in columns:
+        legend.setdefault(column.note, {})[column.heading] = None
     return rendered(
         template, of=of, **of._asdict(), about=about(of), tex=tex,
         middle=of.suite.cost.middle_length, options=_options(of.suite), sentences=sentences(of),
-        legend={
-            column.heading: column.note
-            for form in of.matrix
-            for column in of.table(form, "page").columns
-            if column.note
-        },
+        legend={"; ".join(headings): note for note, headings in legend.items() if note},
         probe_tables=_probe_tables(of), correlations=correlations(of),
     ).encode()  # fmt: skip
 
@@ -225,16 +263,12 @@ def about(of: Tables) -> list[Line]:
         answers = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
         pairs = of.pairs[of.pairs["question"] == question.name]
         whole = answers[answers["part"] == ""]
-        strongest = answers.loc[
-            answers["baseline"] != "", ["baseline", "baseline_value"]
-        ].value_counts()
-        texts = [f"{name}: {number(value)}" for name, value in strongest.index[:1]]
         recipe = of_recipes[question.name]
         found.append({
             "name": question.name, "title": question.title, "form": of.forms[question.name],
             "asks": question.asks, "note": question.note, "steps": recipe.train["steps"],
-            "model": _model(recipe.model), "baseline": texts[0] if texts else NOTHING,
-            "pairs": math.comb(len(whole), 2),
+            "model": _model(recipe.model), "baseline": strongest(answers) or NOTHING,
+            "pairs": math.comb(len(whole), 2), "has_results": len(answers) > 0,
             "apart": len(told_apart(whole, pairs, question.ceiling)),
         })  # fmt: skip
     return found
@@ -266,11 +300,22 @@ def told_apart(
 
 
 def terminal(of: Tables) -> str:
-    head = f"{of.suite.title} ({of.suite.key})"
-    every = {form: of.table(form, "terminal") for form in of.matrix}
-    tables = [f"{head}, {form} questions\n{table.terminal(WIDE)}"
-              for form, table in every.items() if table.lines]  # fmt: skip
-    legend = rendered("legend.txt.j2", of=of)
+    head = f"{plain(of.suite.title)} ({of.suite.key})"
+    titles = [question.title for question in of.suite.questions]
+    # Long titles have numbers in the table.
+    numbers = {title: f"[{n}]" for n, title in enumerate(titles, 1) if max(map(len, titles)) > LONG}
+    tables = []
+    for form in of.matrix:
+        columns, lines = of.table(form, "terminal")
+        columns = [replace(c, short=numbers.get(c.heading, c.short)) for c in columns]
+        parts = [Table([columns[0], *columns[at : at + MOST_COLUMNS]], lines).terminal(WIDE)
+                 for at in range(1, len(columns), MOST_COLUMNS) if lines]  # fmt: skip
+        tables += [f"{fill(f'{head}, {form} questions', WIDE)}\n{part}" for part in parts]
+    baselines = [f"{line['title']}: {line['baseline']}" for line in about(of)[:README_ROWS]
+                 if line["baseline"] != NOTHING and not numbers]  # fmt: skip
+    legend = rendered("legend.txt.j2", of=of, baselines=baselines)
+    lines = [fill(plain(f"{number} {title}"), WIDE) for title, number in numbers.items()]
+    tables += ["\n".join(lines)] * bool(lines)
     return "\n\n".join([*tables, *(fill(text, WIDE) for text in (legend, *of.notes))])
 
 

@@ -105,7 +105,7 @@ def test_a_run_fits_baselines_after_training_and_a_table_has_them(call, output, 
     assert found.scores["chance"] == 10.0 and found.scores.keys() == {
         "chance", "majority", "bag of tokens", "first 16 tokens"
     }  # fmt: skip
-    assert "\nbaselines: " in out and "No verdict" not in out
+    assert "(the strongest: listops: " in out and "No baselines" not in out
     again = call("run", "--attention", "softmax", *SET)
     assert again[0] == 0 and "baselines of" not in again[1]
 
@@ -117,18 +117,17 @@ def test_a_table_without_the_file_names_its_command(call, output, store, stored,
     content = path.read_bytes()
     path.unlink()
     out = output("report")
-    assert f"No verdict on baselines: baselines/{path.name} is missing" in " ".join(out.split())
-    assert "harness report --baselines" in " ".join(out.split())
-    assert "beat" not in out and "\nbaselines: " not in out
+    assert "No baselines of listops; fit them with: harness report" in " ".join(out.split())
+    assert "(the strongest: listops: none: " in out
     output("report", "--baselines")
     old, new = json.loads(content), json.loads(path.read_bytes())
     other = {"started": "", "checksum": ""}
     assert old | other == new | other
-    assert "No verdict" not in (store.folder / "leaderboard.md").read_text()
+    assert "No baselines" not in (store.folder / "runs.md").read_text()
     del new["checksum"]
     path.write_text(with_checksum(json.dumps({**new, "version": 1}, indent=1) + "\n"))
     call("report")
-    assert "No verdict" in (store.folder / "leaderboard.md").read_text()
+    assert "No baselines" in (store.folder / "runs.md").read_text()
 
 
 @pytest.mark.slow
@@ -137,5 +136,5 @@ def test_baselines_that_cannot_be_fitted_leave_the_records(call, store, outcomes
     monkeypatch.setattr(baselines, "steps", raising(RuntimeError("the plug-in\nis wrong")))
     code, out, err = call("run", "--attention", "softmax", *SET)
     assert code == 0 and len(store.read()[0]) == 1
-    assert "No verdict on baselines" in out and err.count("\n") == 1 and "the plug-in" in err
+    assert "No baselines of listops" in out and err.count("\n") == 1 and "the plug-in" in err
     assert call("report", "--baselines")[0] == 1

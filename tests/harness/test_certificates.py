@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from harness import pages
+from harness.cli import pages
 from harness.records.certificate import CheckResult
 from harness.records.files import read_lines
 from harness.records.store import CertificateStore
@@ -135,7 +135,7 @@ def test_what_cannot_be_made_here_is_named_and_the_rest_is_checked(tmp_path, mon
     assert lines[0].endswith("it needs a package") and "certificate of agf" in lines[0]
     assert lines[-2:] == [
         "not checked: missing: it needs a package",
-        f"out of date: {tmp_path / 'page.md'}: python -m harness.pages",
+        f"out of date: {tmp_path / 'page.md'}: python -m harness.cli.pages",
     ]
     with pytest.raises(Unsupported):
         pages.main(pages.PagesOptions(root=tmp_path))

@@ -6,7 +6,7 @@ import pytest
 
 from harness import rows
 from harness.arguments import rows_in, settings_of, tasks_in
-from harness.report import _pair, selection
+from reports.store import _pair
 from zoo.registry import UserError
 
 SOURCE = """
@@ -49,8 +49,6 @@ def test_names_of_rows_and_tasks_are_those_of_their_classes():
 
 
 def test_a_report_takes_them():
-    shown = selection([], published=False, attentions=["own_classes:Mine"])
-    assert shown.attentions == ["Mine"]
     assert _pair("own_classes:Mine,softmax", {"Mine", "softmax"}) == ("Mine", "softmax")
 
 

@@ -382,7 +382,7 @@ def test_a_report_leaves_out_what_is_no_record_with_a_warning(call, store, tmp_p
     bad = store.write(make_record()).with_name("bad.json")
     bad.write_text(json.dumps({"spec": 1}))
     code, _, err = call("report", "--out", str(tmp_path / "pages"))
-    assert code == 0 and bad.is_file() and (tmp_path / "pages" / "leaderboard.csv").is_file()
+    assert code == 0 and bad.is_file() and (tmp_path / "pages" / "runs.csv").is_file()
     assert err.startswith(f"harness: warning: {bad} is not a record and is left out: ")
     assert err.splitlines()[0].endswith("; move it away") and err.count("move it away") == 1
 

@@ -61,16 +61,13 @@ def test_a_run_gives_the_rows_of_its_table_and_its_paths(call, store, outcomes, 
     assert "noise" in err and "step" in err
     records = {str(store.path(record.spec)): record for record in store.read()[0]}
     assert {run["path"]: run["new"] for run in found["runs"]} == dict.fromkeys(records, True)
-    measured = [row for row in found["rows"] if row["kind"] == "measured"]
-    for row in measured:
+    for row in found["answers"]:
         of_row = [run for run in records.values() if run.spec.attention == row["attention"]]
         mean = fmean(run.final.score for run in of_row)
         assert row["mean"] == pytest.approx(mean)
-    seeds = {row["attention"]: row["run_seeds"] for row in measured}
-    assert seeds == {"none": "0 1", "softmax": "0 1"}
-    assert len({tuple(row) for row in found["rows"]}) == 1  # the same keys
+    assert {row["attention"]: row["seeds"] for row in found["answers"]} == {"none": 2, "softmax": 2}
     again = document(call(*argv)[1])
-    assert not any(run["new"] for run in again["runs"]) and again["rows"] == found["rows"]
+    assert not any(run["new"] for run in again["runs"]) and again["answers"] == found["answers"]
 
 
 def test_a_report_gives_the_lines_of_its_csv_files_and_its_paths(call, store, tmp_path):
@@ -83,16 +80,18 @@ def test_a_report_gives_the_lines_of_its_csv_files_and_its_paths(call, store, tm
     assert err.splitlines() == found["files"] and all(
         Path(file).is_file() for file in found["files"]
     )
-    for key, name in (("rows", "leaderboard.csv"), ("costs", "cost.csv")):
-        lines = [*csv.DictReader((tmp_path / "pages" / name).read_text().splitlines())]
-        assert len(lines) == len(found[key]) > 1
-        for line, row in zip(lines, found[key], strict=True):
-            assert line.keys() <= row.keys()
-            numbers = {name: value for name, value in row.items() if type(value) in (int, float)}
-            # The line of a baseline has its score alone.
-            assert len(numbers) > (0 if row.get("kind") == "baseline" else 2)
-            written = {name: float(line[name]) for name in numbers if name in line}
-            assert written == {name: value for name, value in numbers.items() if name in line}
+    lines = [*csv.DictReader((tmp_path / "pages" / "cost.csv").read_text().splitlines())]
+    assert len(lines) == len(found["costs"]) > 1
+    for line, row in zip(lines, found["costs"], strict=True):
+        assert line.keys() <= row.keys()
+        numbers = {name: value for name, value in row.items() if type(value) in (int, float)}
+        written = {name: float(line[name]) for name in numbers if name in line}
+        assert len(numbers) > 2
+        assert written == {name: value for name, value in numbers.items() if name in line}
+    lines = [*csv.DictReader((tmp_path / "pages" / "runs.csv").read_text().splitlines())]
+    means = {row["row"]: row["mean"] for row in found["answers"]}
+    assert {line["row"]: float(line["bidirectional.listops"]) for line in lines} == means
+    assert {*means} == {"softmax", "none"} and found["answers"][0]["title"] == "listops"
 
 
 def test_costs_are_given_by_length_with_the_exponent_of_their_row(call, store, outcomes):

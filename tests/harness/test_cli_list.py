@@ -178,7 +178,7 @@ def test_a_plug_in_is_listed_but_is_in_no_generated_file(call, plug_ins):
     names = {entry["name"] for entry in (*document["variants"], *document["tasks"])}
     assert names == {*ENTRIES} | plug_ins
     written = json.loads(json.dumps(registered(plug_ins=False)))
-    assert written == DOCUMENT, "run: python -m harness.pages"
+    assert written == DOCUMENT, "run: python -m harness.cli.pages"
     for page in (variants_page(written), tasks_page(written)):
         assert not any(name in page for name in plug_ins)
 

@@ -155,7 +155,7 @@ def test_a_full_disk_behind_stdout_is_one_line(start, argv, tmp_path):
     _, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1
     assert err == "harness: standard output cannot be written (No space left on device)\n"
-    assert (tmp_path / "leaderboard.md").is_file() == ("report" in argv)
+    assert (tmp_path / "runs.md").is_file() == ("report" in argv)
 
 
 @pytest.mark.parametrize(("closed", "argv", "code", "message"), [
@@ -178,7 +178,7 @@ def test_the_help_the_list_and_a_rejected_command_import_nothing_heavy(tmp_path)
         f"for argv in {commands}:\n"
         "    try: main(argv)\n"
         f"    except SystemExit as end: print(end.code, sorted({{*{heavy}}} & {{*sys.modules}}))\n"
-        "import harness.cli.commands, reports.pages, reports.leaderboard\n"
+        "import harness.cli.commands, reports.pages.suite, reports.unnamed\n"
         "print(0, sorted({'seaborn', 'matplotlib', 'scipy.stats'} & {*sys.modules}))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Language models: no output depends on what it predicts; from the text to the leaderboard."""
+"""Language models: no output depends on what it predicts; from the text to the table."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,8 @@ from harness.baselines import fit
 from harness.classifier import Classifier
 from harness.data import restore
 from harness.records.store import BaselineStore, Store
-from harness.report import summary
+from reports.pages.suite import terminal
+from reports.store import summary
 from tasks.data import cache
 from tasks.language.wikitext import windows
 from tests.harness.conftest import requested
@@ -76,7 +77,7 @@ def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, run_he
     baselines = BaselineStore.within(store.folder)
     found = fit(spec.task, lambda _: restore(spec), baselines, lambda *_: None)
     assert sorted(found.scores.values())[1:] == [found.scores["unigram"], found.scores["chance"]]
-    _, text, _ = summary([(record, True)], store.folder)
+    text = terminal(summary([(record, True)], store.folder)[0])
     assert "Kneser-Ney" in text and "bits per byte" in text
     baselines.write(found.model_copy(update={"version": found.version + 1}))
-    assert "Kneser-Ney" not in summary([(record, True)], store.folder)[1]
+    assert "Kneser-Ney" not in terminal(summary([(record, True)], store.folder)[0])

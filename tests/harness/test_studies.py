@@ -10,8 +10,8 @@ import pytest
 from harness import studies
 from harness.records.store import StudyStore
 from harness.records.study import StudyRecord, frame_of, table_of
-from harness.report import write_study
 from harness.studies import Section, Study, Table
+from reports.store import write_study
 from tests.harness.conftest import SMALL
 
 KEPT = ["--budget", "smoke", "--precision", "fp32", "--keep-checkpoints", *SMALL]

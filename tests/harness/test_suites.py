@@ -19,10 +19,10 @@ from harness.questions import of_suite, question_of, spec_of
 from harness.records import suites
 from harness.records.frame import of_records
 from harness.records.store import CostStore
-from harness.report import selection
 from harness.runs import Execution
 from harness.suite import copy_published, specs_of
 from reports.first import text
+from reports.store import _named
 from tests.conftest import ROOT
 from tests.harness.conftest import MEASURED
 from tests.reports.conftest import make_cost
@@ -135,7 +135,7 @@ def test_a_malformed_suite_is_rejected_with_the_value(file, old, new, named):
 
 def test_two_suites_of_one_name_are_rejected(file):
     with pytest.raises(UserError, match="--suite names mine@3 twice; rename a file"):
-        selection([file(), file()], published=None)
+        _named([file(), file()], ())
 
 
 def test_a_question_is_not_the_recipe_of_another_question(file):

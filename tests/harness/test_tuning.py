@@ -1,15 +1,11 @@
 """Grids: the trials of `--tune`, and the runs of a sweep with `--over`."""
 
-import json
-
-import pandas as pd
 import pytest
 
 from harness.questions import question_of
 from harness.tuning import (
     best,
     beyond,
-    default_of,
     differ,
     due,
     finals,
@@ -17,7 +13,6 @@ from harness.tuning import (
     trials,
     varied,
 )
-from reports.sweep import values_of
 from tests.harness.conftest import SMALL, TREES, requested
 from tests.reports.conftest import changed, make_record
 from zoo.registry import UserError
@@ -180,21 +175,6 @@ def test_every_value_is_a_run_that_differs_in_it_alone(field, values, value_of):
     assert {spec.task.options["vocabulary"] for spec in specs} == {32}
 
 
-def test_a_default_that_a_specification_leaves_out_is_a_value_of_a_sweep():
-    plain = requested("primal", "mqar", **MQAR)
-    specs = swept("primal.sides", ["both", "right"])
-    # Runs from before there was this option keep their identity.
-    assert specs[0].id == plain.id
-    default = default_of("primal.sides")
-    runs = pd.DataFrame([
-        {"task.name": "mqar", "options": json.dumps(spec.options),
-         "primal.sides": spec.options["primal"].get("sides")} for spec in [plain, *specs]
-    ])  # fmt: skip
-    assert values_of(runs, "primal.sides", default).tolist() == ["both", "both", "right"]
-    assert values_of(runs, "linear.chunk", 128).tolist() == [None] * 3
-    assert default_of("mqar.pairs") is None
-
-
 def test_a_sweep_of_two_processors_is_rejected_before_training(store, run_here):
     specs = swept("primal.rank", ["2", "4"])
     require_one_processor(specs, store)
@@ -214,12 +194,10 @@ def test_a_sweep_of_two_processors_is_rejected_before_training(store, run_here):
 
 
 @pytest.mark.slow
-def test_a_sweep_runs_every_cell_once_and_writes_its_page(output, store, outcomes):
+def test_a_sweep_runs_every_cell_once_and_has_a_column_for_each_value(output, store, outcomes):
     argv = ["run", "--attention", "softmax,none", "--task", "majority", "--budget", "smoke",
             "--over", "task.max_len=8,16"]  # fmt: skip
-    out = output(*argv)
-    assert "sweep_task_max_len.md" in out
+    heading = output(*argv).partition("majority, recipe smoke")[2].splitlines()[1]
+    assert "max len 8" in heading and "max len 16" in heading
     assert len(store.read()[0]) == 4
-    before = (store.folder / "sweep_task_max_len.csv").read_bytes()
-    output(*argv)
-    assert (store.folder / "sweep_task_max_len.csv").read_bytes() == before
+    assert heading in output(*argv) and len(store.read()[0]) == 4

@@ -1,4 +1,4 @@
-"""Intervals and rank groups of simulated leaderboards, whose true means are known."""
+"""Intervals and rank groups of simulated tables, whose true means are known."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -118,7 +118,7 @@ def simulate(kind: Kind, seeds: int, scenario: Scenario, rng: Rng) -> tuple[floa
 
 
 def separated(samples: Sequence[Sample], baseline: float) -> NDArray[np.bool_]:
-    """Return whether two rows of a leaderboard are separable, (r, r)."""
+    """Return whether two rows of a table are separable, (r, r)."""
     found = np.zeros((len(samples), len(samples)), dtype=bool)
     used = [i for i, sample in enumerate(samples) if is_comparable(sample, [baseline])]
     if len(used) > 1:

@@ -11,15 +11,12 @@ from harness.catalogue import described
 from harness.records import families, frame
 from harness.records.frame import of_costs
 from harness.records.record import Point, Record
-from reports import cost, curves, sweep, tuning
+from reports import cost, curves
 from reports.figures import heat_map, plane, style
 from reports.pages.suite import files, tables
-from reports.shown import questions
 from reports.studies import study_files
 from reports.text import digest
 from tests.reports.conftest import csv_lines, make_cost, make_record
-from tests.reports.test_shown import RATES
-from tests.reports.test_sweep import NO_RULES, on_pairs, trial
 
 LENGTHS = (256, 512, 1024)
 FAMILIES = {"a1": "primal", "a2": "primal", "b1": "kernel", "b2": "kernel", "c": "decay"}
@@ -130,19 +127,12 @@ FILES = {
     ),
     "curves": lambda _, step: curves.files(*frames([make_record(), make_record(HARD)][::step])),
     "mine": lambda suite_frames, _: files_of_suite(suite_frames),
-    "sweep_task_pairs": lambda _, step: sweep.files(
-        frame.of_records([on_pairs(a, n) for a in ("softmax", HARD) for n in (4, 8)][::step]),
-        NO_RULES, "task.pairs",
-    ),
-    "tuning": lambda _, step: tuning.files(questions(
-        frame.of_records([trial(r, attention=a) for a in ("softmax", HARD) for r in RATES][::step])
-    )),
     "a": lambda *_: files_of_study(),
 }  # fmt: skip
 """The files of each figure from `suite_frames`, or from records: with -1, in the other order."""
 
 
-QUICK = ("a", "tuning")
+QUICK = ("a",)
 
 
 @pytest.mark.parametrize(
@@ -208,8 +198,8 @@ def test_a_panel_names_options_and_overrides_below_its_task():
     figure = figure_of(curves.draw, curves.curves(*frames(records)))
     assert [axes.get_ylabel() for axes in figure.axes] == ["loss"] * 2 + ["dev accuracy, %"] * 2
     assert [axes.get_xlabel() for axes in figure.axes].count("seconds of training") == 2
-    assert figure.axes[0].get_title(loc="left") == "text@1"
-    below = "dev=5,test=6, recipe paper with train.lr=0.1, cuda: NVIDIA H100"
+    assert figure.axes[0].get_title(loc="left") == "text"
+    below = "recipe paper, dev 5, test 6, learning rate 0.1"
     assert below in " ".join(figure.axes[0].texts[0].get_text().split())
 
 

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.pages import GENERATORS, _screen, is_current, pages_of, remedy
+from harness.cli.generated import GENERATORS, _screen
+from harness.cli.pages import is_current, pages_of, remedy
 from harness.recipes import declared
 from harness.records.suites import find
 from reports.text import digest
 from zoo.registry import UserError
 
 ROOT = Path(__file__).parents[2]
-COMMAND = "run: python -m harness.pages"
+COMMAND = "run: python -m harness.cli.pages"
 
 
 @cache

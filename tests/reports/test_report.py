@@ -61,7 +61,7 @@ def test_a_report_writes_the_files_of_the_suites_that_are_named(call, suite, tmp
     assert (code, err) == (0, "")
     names = {path.name for path in (tmp_path / "pages").iterdir()}
     of_suite = {"mine.md", "mine.csv", "mine-answers.csv", "mine.svg", "mine.png", "mine.tex"}
-    assert of_suite | {"pairs.csv", "cost.md"} <= names and "leaderboard.md" not in names
+    assert of_suite | {"pairs.csv", "cost.md"} <= names and "runs.md" not in names
     # Later, without the option, the file is of the new records, and what a kill left is gone.
     (tmp_path / "pages" / "mine.tex").write_text("older")
     left = tmp_path / "pages" / f".mine.md.{platform.node()}.{2**22 + 1}.partial"
@@ -82,10 +82,9 @@ def test_runs_with_changed_settings_are_another_question(call, suite_records, tm
     run = changed(run, "spec", question=question, values={}, role="")
     Store(tmp_path / "runs").write(run)
     code, out, err = call("--out", str(tmp_path / "pages"))
-    page = (tmp_path / "pages" / "leaderboard.md").read_text()
+    page = (tmp_path / "pages" / "runs.md").read_text()
     assert (code, err) == (0, "") and "listops" in out
-    titles = [line for line in page.splitlines() if line.startswith("## mqar")]
-    assert len(titles) == 1 and "mine@1/recall with train.steps=20, train.warmup=2" in titles[0]
+    assert "| mqar, recipe mine@1/recall, steps 20, warm-up steps 2 |" in page
 
 
 def test_runs_of_a_user_are_among_published(call, suite_records, tmp_path, monkeypatch, built_in):

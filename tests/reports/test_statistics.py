@@ -13,12 +13,11 @@ from reports.statistics import (
     differences,
     holm,
     is_comparable,
-    probability_of_best,
     rank_groups,
     score_groups,
     separable_pairs,
 )  # fmt: skip
-from tests.reports.simulated import KINDS, Scenario, power, simulate, table
+from tests.reports.simulated import KINDS, Scenario, power, simulate
 
 
 def sample(*seeds, size=1):
@@ -136,20 +135,10 @@ def test_the_interval_of_a_difference_does_not_grow_with_the_difference(differen
     assert moved.half[0, 1] == pytest.approx(equal.half[0, 1], rel=1e-6) and equal.half[0, 1] < 1e-3
 
 
-def test_rows_with_equal_answers_are_not_separated_and_share_the_probability_of_being_best():
+def test_rows_with_equal_answers_are_not_separated():
     rows = [answers(200, 200, seeds=2)] * 2 + [answers(50, 200, seeds=2)]
     first = [False, False, True]
     assert separable_pairs(rows).tolist() == [first, first, [True, True, False]]
-    best = probability_of_best(rows)
-    assert best == pytest.approx([0.5, 0.5, 0], abs=0.02) and best.sum() == 1
-
-
-def test_the_probability_of_being_best_falls_with_the_variation_between_seeds():
-    means = np.array([[0.64] * 5, [0.60] * 5])
-    best, other = table(KINDS["answers"], means, 0, np.random.default_rng(0))
-    assert probability_of_best([best, other])[0] > 0.95
-    varying = Sample(other.totals * np.array([[0.6], [1.3], [0.7], [1.2], [1.2]]), other.sizes)
-    assert 0.5 < probability_of_best([best, varying])[0] < 0.9
 
 
 def test_holm_adjusts_the_p_values_of_a_worked_example():

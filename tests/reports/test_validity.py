@@ -7,7 +7,6 @@ import pytest
 
 from harness.records.suites import find
 from reports import papers, validity
-from reports.leaderboard import Leaderboard
 from reports.statistics import COLUMNS
 from reports.validity import (
     compared,
@@ -33,8 +32,6 @@ PROBE = ["row", "question", "probe", "trained", "mean", "low", "high", "better",
 NONE = pd.DataFrame(columns=[*PROBE, "part", "solved", "rising"])
 
 NO_PAIRS = pd.DataFrame(columns=[*COLUMNS, "probe"])
-
-BOARD = Leaderboard(NONE, NONE, NONE, NO_PAIRS, NONE, "", "")
 
 
 def found_in(*lines, probes=NONE, pairs=NO_PAIRS):
@@ -197,7 +194,7 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
         "5 orderings were fixed before results were known: 2 reproduced, 1 contradicted, "
         "1 undecided, 1 not run. 0 were chosen or changed afterwards: none."
     )
-    text = page(of, BOARD)
+    text = page(of)
     assert sentence(found) in text and "no explanation yet" in text
     (contradicted,) = [row for row in text.splitlines() if "no explanation yet" in row]
     assert "-20 [-22, -18]" in contradicted and "arxiv.org/abs/2406.06484" in contradicted
@@ -206,37 +203,41 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
 def test_an_explanation_is_beside_its_contradiction_alone(of, monkeypatch):
     explained = tuple({**of, "explanation": "An experiment."} for of in published())
     monkeypatch.setattr(validity, "published", lambda: explained)
-    text = page(of, BOARD)
+    text = page(of)
     assert text.count("An experiment.") == 1 and "contradicted: An experiment." in text
 
 
 def test_the_experiments_are_the_questions_of_the_suite_with_other_settings(of):
-    titles = {
-        "a": "wikitext@1[max_len=128], recipe laptop with bf16, cpu: CPU, 1 thread",
-        "b": "wikitext@1[max_len=128], recipe laptop@2/language with model.short_conv=0, "
-             "positions=learned tuned over train.lr 0.003, 0.01, cpu: CPU, 1 thread",
-        "c": "wikitext@1[max_len=512], recipe laptop@2/language, cpu: CPU, 1 thread",
-        "d": "wikitext@1[max_len=512], recipe laptop@1/language, cpu: CPU, 1 thread",
-    }  # fmt: skip
-    results = pd.DataFrame([
-        {"question": title, "row": row, "text": "2.5", "interval": "[2, 3]", "seeds": 3,
-         "outdated": row == "c", "status": ""}
-        for name, title in titles.items() for row in (name, f"{name}2")
+    notes = {
+        "a": "wikitext, recipe laptop, bf16",
+        "b": "wikitext, recipe laptop@2/language, positions learned",
+        "c": "wikitext, recipe laptop@2/language, max len 512",
+        "d": "wikitext, recipe laptop@1/language",
+    }
+    first = of.suite.questions[0]
+    questions = [first.model_copy(update={"name": n, "note": text}) for n, text in notes.items()]
+    answers = pd.DataFrame([
+        {"question": name, "row": row, "text": "2.5", "interval": "[2, 3]", "seeds": 3,
+         "mean": mean, "better": "lower", "status": "ok"}
+        for name in notes for mean, row in ((2.5, name), (2.7, f"{name}2"))
     ])  # fmt: skip
     pairs = pd.DataFrame([
-        {"question": titles["b"], "first": "b", "second": "b2", "difference": -0.2, "low": -0.3,
+        {"question": "b", "first": "b", "second": "b2", "difference": -0.2, "low": -0.3,
          "high": -0.1},
     ])  # fmt: skip
-    found = experiments(results, pairs, "laptop@2")
-    of_b = ("language with model.short_conv=0, positions=learned", "wikitext@1[max_len=128]")
-    expected = [
-        *((row, "language", "wikitext@1[max_len=512]", "") for row in ("c", "c2")),
-        ("b", *of_b, ""), ("b2", *of_b, "+0.2 [+0.1, +0.3]"),
+    unnamed = of._replace(
+        suite=of.suite.model_copy(update={"questions": tuple(questions)}), answers=answers[::-1],
+        pairs=pairs, seeds=answers.assign(outdated=answers["row"] == "c"),
+    )  # fmt: skip
+    found = experiments(unnamed, "laptop@2")
+    columns = ("row", "changes", "to_best", "outdated")
+    assert [tuple(line[name] for name in columns) for line in found] == [
+        ("c", "language, max len 512", "", True), ("c2", "language, max len 512", "", False),
+        ("b", "language, positions learned", "", False),
+        ("b2", "language, positions learned", "+0.2 [+0.1, +0.3]", False),
     ]  # fmt: skip
-    columns = ("row", "changes", "task", "to_best")
-    assert [tuple(line[name] for name in columns) for line in found] == expected
-    text = page(of, BOARD._replace(rows=results, pairs=pairs))
-    assert text.count("| 2.5 [2, 3] | – | 3 |") == 3
+    text = page(of, unnamed)
+    assert text.count("| 2.5 [2, 3] | – | 3 |") == 3 and "| c (outdated) |" in text
     assert text.count("| 2.5 [2, 3] | +0.2 [+0.1, +0.3] | 3 |") == 1
 
 
@@ -245,7 +246,7 @@ def test_results_of_another_version_of_the_suite_are_not_tested(of):
     found, tables = compared(of._replace(suite=other))
     assert len(found) == len(published()) and {*found["verdict"]} == {"not run"}
     assert {*tables["rows"]} == {0}
-    assert "| not run |" in page(of._replace(suite=other), BOARD)
+    assert "| not run |" in page(of._replace(suite=other))
 
 
 def test_the_orderings_are_not_of_an_older_suite_than_the_published_one():

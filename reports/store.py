@@ -18,13 +18,13 @@ from harness.records.files import require_writable, within, write_pages
 from harness.records.store import CostStore, ShallowStore, Store, StudyStore, require_folder
 from harness.records.study import StudyRecord, StudySpec, frame_of, table_of
 from harness.records.suites import Suite, find, names
-from reports import cost, leaderboard, papers
+from reports import cost, papers, unnamed
 from reports.pages import suite as suite_pages
 from reports.pages.suite import Tables, tables
 from reports.statistics import between, joined
 from reports.studies import study_files
 from reports.suite_results import is_of_suite
-from reports.text import frame_csv, text_table, without_nan
+from reports.text import frame_csv, text_table
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
@@ -32,62 +32,36 @@ if TYPE_CHECKING:
     from harness.studies import Study, Table
 
 
-class Selection(NamedTuple):
-    suites: Sequence[Suite] = ()
-    published: bool = False
-    attentions: Sequence[str] = ()
-    questions: Sequence[str] = ()
-
-
 class Results(NamedTuple):
     content: stores.Content
-    suites: list[Tables]
-    leaderboard: leaderboard.Leaderboard
+    suites: list[Tables]  # The last one may be of the runs of no suite, see `reports.unnamed`
     steps: list[tuple[Suite, pd.DataFrame]]
 
     @property
     def differences(self) -> pd.DataFrame:
-        return joined([*(of.pairs for of in self.suites), self.leaderboard.pairs])
-
-
-ALL = Selection()
-
-
-def selection(
-    suites: Sequence[str], *, published: bool | None, attentions: Sequence[str] = (),
-    questions: Sequence[str] = (),
-) -> Selection:  # fmt: skip
-    """The part that is named; by default with the published runs of a suite of this package."""
-    named = [*map(find, suites)]
-    keys = [suite.key for suite in named]
-    if twice := {key for key in keys if keys.count(key) > 1}:
-        raise UserError(f"--suite names {min(twice)} twice; rename a file, or leave one out")
-    every = {question.name for suite in named for question in suite.questions}
-    if named:
-        require_known("question", questions, every)
-    is_here = stores.PUBLISHED.is_dir()
-    if published and not is_here:
-        raise UserError(
-            f"--with-published is not possible: {stores.PUBLISHED} is not a folder; use a clone"
-            " of the repository"
-        )
-    if published is None:
-        published = is_here and any(suite.name in names() for suite in named)
-    shown = rows_in([name for text in attentions for name in split(text)])
-    return Selection(named, published, shown, questions)
+        return joined(of.pairs for of in self.suites)
 
 
 def results_in(
-    content: stores.Content, shown: Selection = ALL, store: Path = stores.PUBLISHED
-) -> Results:
-    """Return the results in a store, whose content is given; see `Selection`."""
-    runs, named = content.runs, {suite.key: suite for suite in shown.suites}
-    joint = content
-    if shown.published and store.resolve() != stores.PUBLISHED.resolve():
-        joint = stores.content(stores.PUBLISHED) | content
+    content: stores.Content, suites: Sequence[str] = (), *, published: bool | None = None,
+    attentions: Sequence[str] = (), questions: Sequence[str] = (),
+) -> Results:  # fmt: skip
+    """Return the results in a store, whose content is given, or of the suites that are named.
+
+    `published` adds the published runs to each suite, by default where one is of this package.
+    `attentions` and `questions` leave out others, after all are compared.
+    """
+    named, runs = _named(suites, questions), content.runs
+    if published is None:
+        published = stores.PUBLISHED.is_dir() and any(of.name in names() for of in named.values())
+    joint = _with_published(content) if published else content
+    shown = {
+        "attentions": rows_in([name for text in attentions for name in split(text)]),
+        "questions": questions,
+    }
     known = {*joint.runs.get("row", ()), *joint.runs.get("attention", ())}
-    require_known("variant of these runs", shown.attentions, known)
-    of_suite, suites = np.array(runs.get("suite", ()), dtype=object), []
+    require_known("variant of these runs", shown["attentions"], known)
+    of_suite, found = np.array(runs.get("suite", ()), dtype=object), list[Tables]()
     is_other = of_suite == ""
     for key in named or sorted({*of_suite} - {""}):
         try:
@@ -100,27 +74,46 @@ def results_in(
             is_other |= (of_suite == key) & ~is_row
             every, added = joint.runs, {*runs["row"][is_row]} if len(runs) else set()
             rows = {*every.loc[every["suite"] == suite.key, "row"]} if len(every) else set()
-            suites.append(tables_of(
-                suite, joint, attentions=shown.attentions, questions=shown.questions,
-                added=added if rows > added else (),
-            ))  # fmt: skip
-    board = runs[is_other & (not named)] if len(runs) else runs
-    if shown.attentions and len(board):
-        board = board[board["attention"].isin(shown.attentions)]
-    steps = _step_tables(content.costs, shown.suites)
-    return Results(content, suites, leaderboard.leaderboard(board, content.rules), steps)
+            more = added if rows > added else ()
+            found.append(tables_of(suite, joint, added=more, **shown))
+    if not named and is_other.any():
+        found.append(unnamed.tables_of(
+            runs[is_other], content.rules, content.costs, described(), shown["attentions"]
+        ))  # fmt: skip
+    return Results(content, found, _step_tables(content.costs, named))
+
+
+def _named(suites: Sequence[str], questions: Sequence[str]) -> dict[str, Suite]:
+    found = [*map(find, suites)]
+    keys = [suite.key for suite in found]
+    if twice := {key for key in keys if keys.count(key) > 1}:
+        raise UserError(f"--suite names {min(twice)} twice; rename a file, or leave one out")
+    if found:
+        every = {question.name for suite in found for question in suite.questions}
+        require_known("question", questions, every)
+    return dict(zip(keys, found, strict=True))
+
+
+def _with_published(content: stores.Content) -> stores.Content:
+    if not stores.PUBLISHED.is_dir():
+        raise UserError(
+            f"--with-published is not possible: {stores.PUBLISHED} is not a folder; use a clone"
+            " of the repository"
+        )
+    is_published = [store.resolve() for store in content.stores] == [stores.PUBLISHED.resolve()]
+    return content if is_published else stores.content(stores.PUBLISHED) | content
 
 
 def tables_of(suite: Suite, content: stores.Content, **shown: Collection[str]) -> Tables:
     return tables(suite, content.runs, content.rules, content.costs, described(), **shown)
 
 
-def _step_tables(costs: pd.DataFrame, more: Sequence[Suite]) -> list[tuple[Suite, pd.DataFrame]]:
+def _step_tables(costs: pd.DataFrame, more: dict[str, Suite]) -> list[tuple[Suite, pd.DataFrame]]:
     if costs.empty or not costs["level"].eq("step").any():
         return []
     from harness.suite import frame_of, steps
 
-    every = {suite.key: suite for suite in (*map(find, names()), *more)}
+    every = {suite.key: suite for suite in (*map(find, names()), *more.values())}
     of_steps = [suite for suite in every.values() if suite.level == "step"]
     wanted = [
         (suite, frame_of(steps(suite, suite.questions, suite.rows, "cpu"))) for suite in of_steps
@@ -130,13 +123,7 @@ def _step_tables(costs: pd.DataFrame, more: Sequence[Suite]) -> list[tuple[Suite
 
 
 def files_of(found: Results, *, latex: Collection[str] = ()) -> dict[str, bytes]:
-    # It imports matplotlib, which other pages do when they draw.
-    from reports import tuning
-
-    files = {"pairs.csv": frame_csv(found.differences)}
-    if len(found.leaderboard.runs) or not found.suites:
-        files |= leaderboard.files(found.leaderboard, found.content.broken)
-    files |= tuning.files(found.leaderboard.every) | cost.files(found.content.costs)
+    files = {"pairs.csv": frame_csv(found.differences)} | cost.files(found.content.costs)
     for of in found.suites:
         files |= suite_pages.files(of, latex=of.suite.name in latex)
     for suite, steps in found.steps:
@@ -193,31 +180,15 @@ def write_costs(store: Path) -> list[Path]:
     return write_pages(within(store, cost.files(frame.of_costs(every))))
 
 
-def write_sweep(store: Path, field: str) -> list[Path]:
-    """Write a table and a figure of all runs of a store that differ in a field; their paths."""
-    from harness.tuning import default_of
-    from reports import sweep
-
-    found = stores.content(store)
-    try:
-        files = sweep.files(found.runs, found.rules, field, default_of(field))
-    except ValueError as error:
-        raise UserError(f"no page is written: {error}") from error
-    return write_pages(within(store, files))
-
-
-def summary(
-    outcomes: "Outcomes", store: Path
-) -> tuple[list[dict[Hashable, Any]], str, list[dict[Hashable, Any]]]:
-    """The leaderboard of runs, its text, and a line for each run; `store` has their costs."""
-    paths = Store(store)
-    runs = frame.of_records((record for record, _ in outcomes), CostStore.within(store).read()[0])
-    found = leaderboard.leaderboard(runs, stores.rules_of(store))
-    rows = without_nan(leaderboard.table(found)).to_dict("records")
+def summary(outcomes: "Outcomes", store: Path) -> tuple[Tables, list[dict[Hashable, Any]]]:
+    """The tables of runs, and a line for each of them; `store` has their costs."""
+    paths, measured = Store(store), CostStore.within(store).read()[0]
+    runs = frame.of_records((record for record, _ in outcomes), measured)
+    of = unnamed.tables_of(runs, stores.rules_of(store), frame.of_costs(measured), described())
     ends = runs[["attention", "task", "seed", "status", "reason", "outdated"]].to_dict("records")
     for end, (record, new) in zip(ends, outcomes, strict=True):
         end |= {"path": paths.path(record.spec), "new": new}
-    return rows, leaderboard.terminal(found), ends
+    return of, ends
 
 
 def matrix_of(suite: Suite, store: Path) -> Tables | None:
@@ -232,7 +203,6 @@ def comparison(texts: Sequence[str], found: Results) -> tuple[pd.DataFrame, str]
     Holm's correction is over the comparisons that are named, in each question.
     """
     answers = [of.answers for of in found.suites]
-    answers += [found.leaderboard.rows] if len(found.leaderboard.rows) else []
     rows = {row for table in answers for row in table["row"]}
     named = [_pair(text, rows) for text in texts]
     compared = between(found.differences, named)

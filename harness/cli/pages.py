@@ -1,0 +1,144 @@
+"""Writes every generated file of this repository from its records: `python -m harness.cli.pages`.
+
+With `--check` nothing is written. It names the files that are out of date or cannot be made here,
+as without an extra package, and exits 1 if there are any. Measurements are records, and this
+program makes none; `--fit` fits missing baselines.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import typer
+
+from harness import baselines, runs, stores, studies
+from harness.checks import is_certified
+from harness.cli import execute
+from harness.cli.generated import GENERATORS
+from harness.cli.options import add_command, group
+from harness.cli.process import invoke
+from harness.records.certificate import Certificate
+from harness.records.files import write_pages
+from harness.records.store import BaselineStore, CertificateStore, ShallowStore
+from harness.records.suites import names
+from zoo.registry import UserError, first_line
+from zoo.variants import variants
+
+# Files that are made with a table that is compared, and differ by the library that wrote them
+NOT_COMPARED = (".parquet", ".png", ".svg")
+
+PAGES = (".md", ".csv", ".png", ".svg")  # Suffixes of files that are made from records
+
+
+@dataclass(frozen=True, kw_only=True)
+class PagesOptions:
+    """The options of this program.
+
+    Attributes:
+        check: Name what is out of date.
+        fit: First fit what findings and published runs lack; this may take hours.
+        root: A checkout of the repository.
+    """
+
+    check: bool = False
+    fit: bool = False
+    root: Path = Path()
+
+
+def main(options: PagesOptions) -> None:
+    """Write every generated file, or name those that are out of date; exit 1 if there are any."""
+    root = options.root
+    if options.fit:
+        runs.fit_baselines(stores.content(root / "results").records, root / "results")
+        fitted = ShallowStore.within(root / "results")
+        for name in baselines.STUDY_SETTINGS:
+            if name not in fitted.entries():
+                typer.echo(fitted.write(baselines.shallow_study(name)))
+    certificates, written = CertificateStore.within(root / "results").by_variant(), set[Path]()
+    lines = [*_stale_certificates(certificates), *_missing_baselines(root / "results")]
+    complete = True
+    for make in GENERATORS:
+        try:
+            files = make(root)
+        except (ImportError, UserError) as error:
+            if not options.check:
+                raise
+            lines.append(f"not checked: {make.__name__.strip('_')}: {first_line(error)}")
+            complete = False
+            continue
+        written |= {*files}
+        if options.check:
+            old = (file for file, content in files.items() if not is_current(file, content))
+            lines += [f"out of date: {file}: python -m harness.cli.pages" for file in old]
+        else:
+            new = {file: files[file] for file in files if _differs(file, files[file])}
+            typer.echo("".join(f"{file}\n" for file in write_pages(new)), nl=False)
+    others = [file for file in pages_of(root) if file not in written] if complete else []
+    lines += [f"out of date: {file}: {remedy(file)}" for file in others]
+    for line in lines:
+        typer.echo(line)
+    raise typer.Exit(1 if lines else 0)
+
+
+def pages_of(root: Path) -> list[Path]:
+    return sorted(file for file in (root / "results").rglob("*") if file.suffix in PAGES)
+
+
+def remedy(file: Path) -> str:
+    name = file.stem.removesuffix("-answers")
+    commands = dict.fromkeys(names(), "run --suite") | dict.fromkeys(studies.names(), "study")
+    if name not in commands:
+        return "no record is in it; delete it"
+    return f"its records are missing: harness {commands[name]} {name} --store {file.parent}"
+
+
+def is_current(file: Path, content: bytes) -> bool:
+    return file.suffix in NOT_COMPARED or not _differs(file, content)
+
+
+def _differs(file: Path, content: bytes) -> bool:
+    if not file.is_file():
+        return True
+    found = file.read_bytes()
+    return found != content and not (file.suffix == ".csv" and _is_close(found, content))
+
+
+def _is_close(*texts: bytes) -> bool:
+    # Last digits depend on libraries.
+    missing: Any = {"keep_default_na": False, "na_values": [""]}
+    tables = [pd.read_csv(BytesIO(text), **missing) for text in texts]
+    try:
+        pd.testing.assert_frame_equal(*tables, rtol=1e-9, atol=0)
+    except AssertionError:
+        return False
+    return True
+
+
+def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
+    for name, variant in variants.built_in():
+        if variant.unchecked:
+            continue
+        try:
+            if not is_certified(name, found.get(name)):
+                remedy = f"harness check {name} --store results"
+                yield f"out of date: the certificate of {name}: {remedy}"
+        except UserError as error:
+            yield f"not checked: the certificate of {name}: {error}"
+
+
+def _missing_baselines(store: Path) -> Iterator[str]:
+    # Without baselines no page says what runs must beat.
+    fitted = BaselineStore.within(store)
+    tasks = (record.spec.task for record in stores.content(store).records if record.final)
+    for key in sorted({task.key for task in tasks if fitted.find(task) is None}):
+        yield f"not checked: no baselines of {key}: python -m harness.cli.pages --fit"
+
+
+if __name__ == "__main__":
+    app = group()
+    add_command(app, main)
+    execute(lambda: invoke(app, "python -m harness.cli.pages", sys.argv[1:]))
