@@ -81,8 +81,12 @@ class Tables(NamedTuple):
 
     def table(self, form: str, output: str, rows: Collection[str] = ()) -> Table:
         # Without `rows`: of the variants with results of at least `HALF` of the questions, and of
-        # those of a user.
-        columns = matrix.columns(self.suite, form, self.questions(form))
+        # a user. The mean is over the questions with results: others have no column.
+        questions = self.questions(form)
+        if self.suite.average:
+            ran = {*self.answers.loc[self.answers["text"] != "", "question"]}
+            questions = [found for found in questions if found.name in ran] or questions
+        columns = matrix.columns(self.suite, form, questions)
         columns = columns_of(columns, output, self.matrix[form])
         by_row = {line["row"]: line for line in self.lines[form]}
         return Table(columns, [by_row[row] for row in rows or self.rows(form) if row in by_row])
