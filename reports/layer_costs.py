@@ -44,7 +44,8 @@ def forms_of(suite: Suite, tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]
 
 def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
     # At any length, of the machine with most costs.
-    setting = plan.model_dump(include={"level", "precision", "dim", "heads"})
+    # Also the level where it has its default, which a dump of the plan leaves out.
+    setting = {name: getattr(plan, name) for name in ("level", "precision", "dim", "heads")}
     costs = costs.reindex(columns=[*costs] or OF_COSTS)
     found = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
     found = found[found["batching"] == found["pass"].map(plan.batch)]

@@ -52,7 +52,7 @@ def _section(study: ShallowStudy) -> dict[str, Any]:
         "study": study, "conclusion": conclusion(study), "best": best,
         "best_text": _text(study, best), "reached": int((explained["model"] != "none").sum()),
         "models": [_line(study, model) for model in study.models],
-        "count": len(explained), "sources": "; ".join(explained["reference"].unique()),
+        "count": len(explained),
         "published": [
             [model, ", ".join(f"{row} {text}" for row, text in of[["attention", "printed"]].values)]
             for model, of in explained.groupby("model", sort=False)

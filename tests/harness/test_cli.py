@@ -315,10 +315,11 @@ def test_a_run_prints_a_summary_and_its_record_and_is_not_repeated(call, output,
     ]  # fmt: skip
     paths = [store.path(record.spec) for record in records]
     assert set(map(str, paths)) <= set(out.splitlines())
-    summary = out.split("\nlistops@")[-1].split("\n\n")[0].splitlines()
+    summary = out.split("\nlistops, ")[-1].split("\n\n")[0].splitlines()
     assert max(map(len, summary)) <= 100
-    # One row per variant, with the number of seeds.
-    assert sorted(line.split()[0] for line in summary if "  2  " in line) == ["none", "softmax"]
+    # One row per variant.
+    names = ("none", "softmax")
+    assert sorted(line.split()[0] for line in summary if line.startswith(names)) == [*names]
     before = [path.read_bytes() for path in paths]
 
     out = output(*argv)
@@ -349,8 +350,8 @@ def test_a_recipe_is_printed_and_runs_from_a_file(call, output, store, outcomes,
 
 def test_a_failed_run_is_listed_with_its_reason_and_exit_code_1(call, store, outcomes, monkeypatch):
     monkeypatch.setattr("harness.runner.counts_of", raising(RuntimeError("boom")))
-    code, out, _ = call(*TINY, "-a", "softmax")
-    assert code == 1 and "failed: RuntimeError: boom" in out.split("listops@")[-1]
+    code, out, err = call(*TINY, "-a", "softmax")
+    assert code == 1 and "failed (1 of 1)" in out and "RuntimeError: boom" in err
     assert store.read()[0][0].status == "failed"
     code, out, _ = call(*TINY, "-a", "softmax", "--json")
     (run,) = json.loads(out)["runs"]

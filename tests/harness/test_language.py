@@ -6,7 +6,6 @@ import torch
 
 from harness.baselines import fit
 from harness.classifier import Classifier
-from harness.data import restore
 from harness.records.store import BaselineStore, Store
 from reports.pages.suite import terminal
 from reports.store import summary
@@ -75,7 +74,7 @@ def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, run_he
     assert final.dev == min(on_dev) and len(on_dev) == 2
     assert [*Store(store.folder).read()[0]] == [record]
     baselines = BaselineStore.within(store.folder)
-    found = fit(spec.task, lambda _: restore(spec), baselines, lambda *_: None)
+    found = fit(spec.task, baselines)
     assert sorted(found.scores.values())[1:] == [found.scores["unigram"], found.scores["chance"]]
     text = terminal(summary([(record, True)], store.folder)[0])
     assert "Kneser-Ney" in text and "bits per byte" in text

@@ -1,4 +1,4 @@
-"""Gated recurrent unit in place of attention: a control that is not linear in its state.
+"""Gated recurrent unit in place of attention: a control with a nonlinear state.
 
 Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine
 Translation", 2014, arXiv 1406.1078, as `torch.nn.GRU` computes it:
@@ -34,9 +34,9 @@ class GatedRecurrentUnit(RealTokensFirst):
     family = "no attention"
     is_baseline = True
     expected_failures = MappingProxyType({
-        "vmap": "PyTorch has no batching rule for a GRU",
-        "compiles": "torch.compile traces no GRU of PyTorch",
-        "export": "as compiles: any length is no dimension of an exported graph",
+        "vmap": "PyTorch has no batching rule for a GRU: raises",
+        "compiles": "torch.compile raises: it traces no GRU of PyTorch",
+        "export": "as compiles: raises for a dynamic length",
     })  # fmt: skip
 
     def __init__(self, size: Size) -> None:
