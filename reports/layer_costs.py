@@ -44,7 +44,7 @@ def forms_of(suite: Suite, tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]
 
 def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
     # At any length, of the machine with most costs.
-    # Also the level where it has its default, which a dump of the plan leaves out.
+    # A dump of the plan leaves out a level that is the default.
     setting = {name: getattr(plan, name) for name in ("level", "precision", "dim", "heads")}
     costs = costs.reindex(columns=[*costs] or OF_COSTS)
     found = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]

@@ -6,10 +6,12 @@ import pandas as pd
 import pytest
 
 from harness.records.frame import of_costs
+from harness.records.suites import find
 from reports import cost
-from reports.layer_costs import Crossover, crossover, exponent
+from reports.layer_costs import Crossover, crossover, exponent, of_plan
 from tests.reports.conftest import changed, snapshot
 from tests.reports.conftest import make_cost as record
+from tests.suite_frames import published_costs
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -183,3 +185,8 @@ def test_ratios_cross_where_they_are_one_or_at_a_bound(low, high, expected):
 )  # fmt: skip
 def test_a_crossover_is_shown_within_the_measured_lengths(low, high, text):
     assert Crossover(low, high, 256, 2048).text == text
+
+
+@pytest.mark.parametrize(("suite", "level"), [("laptop", "layer"), ("lra", "step")])
+def test_a_suite_has_the_costs_of_its_level_alone(suite, level):
+    assert {*of_plan(published_costs(), find(suite).cost)["level"]} == {level}
