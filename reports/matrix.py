@@ -10,15 +10,13 @@ from harness.records.families import order_of
 from harness.records.suites import CostPlan, Suite, SuiteQuestion
 from reports import papers
 from reports.layer_costs import CAUSAL, FORMS, measured
-from reports.progress import NO_PROGRESS
+from reports.progress import NO_PROGRESS, SOLVED
 from reports.suite_results import has_runs
 from reports.table import OUTPUTS, ROW, Cell, Column, Line, Table, grid, values
 from reports.text import NOTHING, number, whole_text
 
 PAGES, SCREENS = ("page", "site"), ("page", "terminal", "site")
 NO_README = (*SCREENS, "latex")
-
-SOLVED = 90.0  # The accuracy in percent with which a row solves a probe
 
 
 class Source(NamedTuple):
@@ -148,7 +146,17 @@ def _of_question(question: SuiteQuestion) -> list[Column]:
                text=lambda line: score_cell(line["answers"][name])),
         *(Column(name=f"{name}.{end}", of=answer(name, end), outputs=())
           for end in ("low", "high", "rank_group", "seeds", *NO_PROGRESS)),
+        *(_horizon(question) if question.first_position else ()),
     ]  # fmt: skip
+
+
+def _horizon(question: SuiteQuestion) -> list[Column]:
+    return [Column(
+        name=f"{question.name}.horizon", of=answer(question.name, "horizon"), descending=True,
+        heading=f"{question.title}, horizon", write=whole_text, outputs=PAGES, only_if_any=True,
+        note=f"the last position before the accuracy falls below {SOLVED:.0f} %; {NOTHING} where "
+             f"it does at the first, {question.first_position}.",
+    )]  # fmt: skip
 
 
 def score_cell(answer: Line) -> Cell | str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from harness.records.answers import CorrectAnswers
 from harness.records.record import FINAL
 from reports.shown import points_of
 
@@ -24,6 +25,9 @@ NO_PROGRESS: Mapping[str, Any] = {
     "part": "", "solved": False, "reached": 0, "runs": 0, "steps": math.nan, "rising": False,
     "budget": 0,
 }  # fmt: skip
+
+
+SOLVED = 90.0  # The accuracy in percent with which a position is solved
 
 
 class Rise(NamedTuple):
@@ -93,6 +97,23 @@ def progress(
             "budget": int(same["train.steps"].max()),
         })  # fmt: skip
     return pd.DataFrame(lines, columns=["question", "row", *NO_PROGRESS])
+
+
+def horizons(seeds: pd.DataFrame, firsts: Mapping[str, int]) -> pd.DataFrame:
+    # `firsts` has the position of the first target of each question that has a horizon, else 0. NaN
+    # where the accuracy of all seeds together is below `SOLVED` at the first position.
+    lines = []
+    groups = seeds.groupby(["question", "row"], sort=False) if len(seeds) else ()
+    for (question, row), same in groups:
+        samples = same["sample"].dropna() if firsts[str(question)] else ()
+        found = [of.by_position() for of in samples if isinstance(of, CorrectAnswers)]
+        if not found or any(of is None or len(of) != len(found[0]) for of in found):
+            continue
+        solved = np.mean(found, axis=0) >= SOLVED / 100
+        reached = float(np.argmin(np.append(solved, False)))
+        horizon = firsts[str(question)] + reached - 1 if reached else math.nan
+        lines.append({"question": question, "row": row, "horizon": horizon})
+    return pd.DataFrame(lines, columns=["question", "row", "horizon"])
 
 
 def _run(run: Mapping[Any, Any], ceiling: float | None) -> tuple[float, bool]:

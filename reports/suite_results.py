@@ -24,7 +24,7 @@ from harness.records.interval import (
 from harness.records.record import Metric
 from harness.records.suites import Suite
 from reports import shown, statistics
-from reports.progress import NO_PROGRESS, progress
+from reports.progress import NO_PROGRESS, horizons, progress
 from reports.text import left_out_text
 
 # The columns of answers, with their values where a row was not run.
@@ -32,7 +32,8 @@ NOT_RUN: Mapping[str, Any] = {
     "metric": "", "better": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
     "interval": "", "seeds": 0, "status": "", "rank_group": "", "not_compared": "", "baseline": "",
     "baseline_value": math.nan, "baseline_interval": "", "at_baseline": False, "answered": False,
-    "known_failures": math.nan, "state_bytes": math.nan, "best": False, **NO_PROGRESS,
+    "known_failures": math.nan, "state_bytes": math.nan, "best": False,
+    "horizon": math.nan, **NO_PROGRESS,
 }  # fmt: skip
 
 # The columns of results on further splits.
@@ -153,6 +154,8 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     rows = {row.label: row.attention for row in suite.rows}
     ceilings = {q.name: q.ceiling for q in suite.questions if q.ceiling is not None}
     note, of_runs = left_out_text(found["left_out"]), progress(kept, ceilings, needed)
+    firsts = {question.name: question.first_position for question in suite.questions}
+    of_runs = of_runs.merge(horizons(seeds, firsts), how="left", on=["question", "row"])
     return SuiteResults(suite.key, rows, seeds, questions, note, of_runs)
 
 

@@ -48,14 +48,24 @@ class CorrectAnswers(Frozen):
     def mean(self) -> float:
         return int.from_bytes(base64.b64decode(self.bits)).bit_count() / self.count
 
+    @property
+    def correct(self) -> NDArray[np.uint8]:
+        packed = np.frombuffer(base64.b64decode(self.bits), dtype=np.uint8)
+        return np.unpackbits(packed, count=self.count)
+
+    def by_position(self) -> Sums | None:
+        # The accuracy at each place of a cluster; None where clusters differ in size.
+        if len(self.clusters) > 1:
+            return None
+        return self.correct.reshape(-1, self.clusters[0][0]).mean(0)
+
     def cluster_sizes(self) -> Sums:
         sizes, repeats = np.array(self.clusters, dtype=np.float64).T
         return np.repeat(sizes, repeats.astype(np.int64))
 
     def cluster_sums(self) -> Sums:
-        packed = np.frombuffer(base64.b64decode(self.bits), dtype=np.uint8)
         ends = np.cumsum(self.cluster_sizes(), dtype=np.int64)
-        correct = np.cumsum(np.unpackbits(packed, count=ends[-1]), dtype=np.float64)[ends - 1]
+        correct = np.cumsum(self.correct, dtype=np.float64)[ends - 1]
         correct[1:] -= correct[:-1].copy()
         return correct
 

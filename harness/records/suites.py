@@ -66,6 +66,8 @@ class SuiteQuestion(Frozen):
         more_seeds: further seeds of a row whose seeds differ by more than four points.
         note: the limit of the question, in one sentence; pages show it.
         published: the key of the task whose published numbers stand beside the results.
+        first_position: that of the first target of a test sequence; pages then have the horizon,
+            the last position before the accuracy falls below 90 %.
     """
 
     name: Name
@@ -86,6 +88,7 @@ class SuiteQuestion(Frozen):
     more_seeds: tuple[Seed, ...] = ()
     note: str = ""
     published: str = ""
+    first_position: Annotated[int, Field(ge=0)] = 0
 
     def _check(self) -> None:
         if not self.rates and not self.recipe and "lr" not in self.train:
