@@ -1,4 +1,4 @@
-"""The predictions of a test split by cluster, as a record holds them; returns of rollouts."""
+"""The predictions of a test split by cluster, for records; returns of rollouts."""
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -12,10 +12,8 @@ from tasks.control.windows import Windows
 
 
 def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers | ClusterValues:
-    # Values are (n,) or (n, a): see `tasks.metrics.Measure`.
     if values.dtype == torch.bool:
         return _bits(values, split)
-    # In order of the clusters' numbers.
     _, clusters = clusters_of(split).unique(return_inverse=True)
     counted = split.answers.counted(split.targets)
     sizes, sums = (
@@ -29,7 +27,7 @@ def _bits(correct: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers:
     clusters, counted = clusters_of(split), split.answers.counted(split.targets).cpu()
     of_example = counted.long().flatten(1).sum(1) if counted.dim() > 1 else counted.long()
     answers = clusters.bincount(of_example.double()).long()
-    # Stable sorts: by the number of answers of the cluster, then by cluster, then by example.
+    # Stable sorts: by the cluster's number of answers, then by cluster, then by example.
     order = clusters.argsort(stable=True)
     order = order[answers[clusters][order].argsort(stable=True)]
     sizes = answers[clusters[order].unique_consecutive()]
@@ -37,8 +35,7 @@ def _bits(correct: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers:
 
 
 def clusters_of(split: Split) -> Int[Tensor, " n"]:
-    # A document of Retrieval is in many examples; the dependence through the other sequence of an
-    # example is left out.
+    # A document of Retrieval is in many examples; the other sequence of an example is ignored.
     if split.clusters is not None:
         return split.clusters.cpu().long()
     ids = split.sequence_ids.cpu().long()

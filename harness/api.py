@@ -23,7 +23,7 @@ Lengths = Annotated[Sequence[Size], Field(min_length=1)]
 
 @checked
 def load(store: Folders = "runs") -> "pd.DataFrame":
-    """Return the runs of a store or of several, a row each; `docs/records.md` has the columns.
+    """Return the runs of one store or several, a row each; `docs/records.md` has the columns.
 
     The store `published` has the published runs. If several stores have a run, the last one counts.
     """
@@ -43,14 +43,13 @@ def run(
 
     Args:
         attention: `A`, `A+B`, `MODULE:CLASS`, or several.
-        task: its name, `MODULE:CLASS`, or several; by default ListOps, or the task of a question of
-            a suite.
-        seeds: of the runs; by default 0, with `tune` 1 to 5.
+        task: name, `MODULE:CLASS`, or several; by default ListOps, or the task of a question.
+        seeds: by default 0, with `tune` 1 to 5.
         budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or a question, `laptop@2/copy`.
         positions: `learned`, `rotary` or `none`; by default `learned`, or a question's.
         precision: `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU and bf16 on CUDA.
         device: `auto`, `cpu` or `cuda`.
-        store: folder of the records; a run that it holds is not repeated.
+        store: folder of the records; runs that it holds are not repeated.
         workers: runs at once; 0 for one.
         threads: CPU threads of a run; 0 for a worker's share of the machine.
         cost: whether to measure time and memory after the runs.
@@ -82,13 +81,13 @@ def cost(
     settings: Mapping[str, Mapping[str, Value]] | None = None,
     **options: Mapping[str, Value],
 ) -> "pd.DataFrame":  # fmt: skip
-    """Measure time and memory against the number of tokens, beside softmax; a row a measurement.
+    """Measure time and memory against the number of tokens; return a row for each measurement.
 
-    The columns are in `docs/records.md`, section Costs; the last rows are of softmax.
+    `docs/records.md`, section Costs, has the columns; the last rows are of softmax.
 
     Args:
-        attention: `A`, `MODULE:CLASS`, or several; none, with `rerun`, repeats what this machine
-            has measured.
+        attention: `A`, `MODULE:CLASS`, or several; none, with `rerun`, repeats the measurements of
+            this machine.
         lengths: tokens of a sample.
         passes: `forward`, `train`, `packed`, `prefill`, `decode`, or several.
         level: `layer`, or `step` for a whole model.
@@ -96,14 +95,14 @@ def cost(
         dim: width of the model.
         heads: attention heads.
         causal: whether layers are causal.
-        precision: `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU and bf16 on CUDA.
-        device: `auto`, `cpu` or `cuda`.
-        store: folder of the records; a measurement that it holds is not repeated.
+        precision: as in `run`.
+        device: as in `run`.
+        store: folder of the records; measurements that it holds are not repeated.
         seconds: of sampling for a measurement, about.
         timeout: seconds of a measurement, at most.
-        rerun: whether to repeat them.
+        rerun: whether to repeat measurements of the store.
         keep_outdated: whether measurements of earlier code are results.
-        settings: as `options`, for names that are those of other arguments.
+        settings: `options` whose name is that of another argument.
         options: by variant, or by `model` with level `step`.
     """
     from harness.arguments import registered
@@ -111,26 +110,24 @@ def cost(
     from harness.costs.sweep import measure_all, present
     from harness.records.frame import of_costs
 
-    folder, names = Path(store), registered(names_of(attention))
+    names = registered(names_of(attention))
     specs = measurements(
         names, lengths, names_of(passes), level=level, batching=batch, dim=dim, heads=heads,
-        causal=causal, precision=precision, device=device,
-        settings={**(settings or {}), **options},
-    ) if names else present(folder, device, rerun=rerun)  # fmt: skip
-    return of_costs(measure_all(
-        specs, folder, seconds=seconds, timeout=timeout, rerun=rerun, keep_outdated=keep_outdated
-    ))  # fmt: skip
+        causal=causal, precision=precision, device=device, settings={**(settings or {}), **options},
+    ) if names else present(Path(store), device, rerun=rerun)  # fmt: skip
+    how = {"seconds": seconds, "timeout": timeout, "rerun": rerun, "keep_outdated": keep_outdated}
+    return of_costs(measure_all(specs, Path(store), **how))
 
 
 @checked
 def check(
     name: Text, *, fast: bool = False, only: Sequence[Text] | None = None, **options: Value
 ) -> "pd.DataFrame":
-    """Run every check of a variant that its traits require, or of a task; a row for each.
+    """Run the checks that the traits of a variant require, or those of a task; a row for each.
 
     `name` may be MODULE:CLASS; `fast` leaves out long inputs, large batches and the compiler;
-    `only` names checks, at least one; `options` are of the variant or the task. Columns: `name`
-    with its form, `check`, its `group`, `passed`, `seconds`, and `detail`, the number that decided.
+    `only` names checks; `options` are of the variant or the task. Columns: `variant` or `task`,
+    with the form, `group`, `check`, `passed`, `seconds`, and `detail`, the number that decided.
     """
     import pandas as pd
 
@@ -141,11 +138,11 @@ def check(
 
 
 def pack(store: Path, out: Path, *, suite: str = "", row: str = "") -> tuple[list[Path], int]:
-    """Write the records of a store as lines; return the paths of the files, and the records.
+    """Write records of a store as lines; return the files, and the number of records.
 
-    `out` has published records, which are merged; where it is `store`, its files are deleted.
-    `row`, as `primal[rank=8]` or MODULE:CLASS, is of `suite`, and packed with its costs and
-    certificates; without both, every record of the store is.
+    The lines are merged with the published records in `out`; if it is `store`, files become lines.
+    With `suite` and `row`, as `primal[rank=8]` or MODULE:CLASS, a row is packed with its costs and
+    certificates, else every record.
     """
     from harness.records.files import write_pages
     from harness.records.published import every_line, merged
@@ -167,12 +164,12 @@ def pack(store: Path, out: Path, *, suite: str = "", row: str = "") -> tuple[lis
 
 
 def names_of(names: Names) -> list[str]:
-    """Return one name, or several, as a list."""
+    """Return one or several names as a list."""
     return [names] if isinstance(names, str) else [*names]
 
 
 def folders_of(stores: Folders | tuple[()]) -> list[Path]:
-    """Return the folders of stores, of which `published` is the published records'."""
+    """Return the folders of stores; `published` names the published records."""
     from harness.stores import PUBLISHED
 
     every = [stores] if isinstance(stores, str | Path) else stores

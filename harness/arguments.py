@@ -1,4 +1,4 @@
-"""The options that commands share, and the parsers of options: a wrong value is a `UserError`."""
+"""Options that commands share, and parsers of options: a wrong value is a `UserError`."""
 
 import inspect
 import re
@@ -12,20 +12,16 @@ from typing import Any
 
 from zoo.registry import UserError
 
-MOST = 10_000  # The most integers of a list, and trajectories of a file
-
+MOST = 10_000  # The most integers of a list
 LONGEST = 2**24  # The most tokens of a sample, and the largest width
-
 LENGTHS = "256:16384 or 1000,2k"  # An example of lengths
-
-LONGEST_NAME = 4096  # The most characters of a name: as of a path
-
-CLASS = re.compile(r"[\w.]+:\w+")  # MODULE:CLASS, alone or as a part of a composition
+LONGEST_NAME = 4096  # The most characters of a name, as of a path
+CLASS = re.compile(r"[\w.]+:\w+")  # MODULE:CLASS, also as a part of a composition
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """The options that training and measuring share.
+    """Options that training and measuring share.
 
     Attributes:
         attention: A, A+B, MODULE:CLASS, or A,B,...; repeatable.
@@ -47,8 +43,7 @@ class Shared:
 
 
 def split(text: str) -> list[str]:
-    # Not in brackets: delta[negative=True,steps=2] is one name.
-    # No further than a name is long: otherwise the time is quadratic.
+    # Not in brackets: delta[negative=True,steps=2] is one name. Unlimited, the time is quadratic.
     inside = rf"(?![^\[(]{{0,{LONGEST_NAME}}}[\])])"
     return [name.strip() for name in re.split(f",{inside}", text)]
 
@@ -72,7 +67,7 @@ def attentions_in(texts: Sequence[str]) -> list[str]:
 
 
 def registered(names: Sequence[str]) -> list[str]:
-    # The class at MODULE:CLASS becomes a variant with the name of the class.
+    # Registers the class at MODULE:CLASS as a variant with the name of the class.
     for whole, part in [(name, part) for name in names for part in name.split("+")]:
         plain = part.partition("[")[0]
         if ":" in plain != part:
@@ -85,7 +80,7 @@ def registered(names: Sequence[str]) -> list[str]:
 
 
 def rows_in(names: Sequence[str]) -> list[str]:
-    # Such as Mine[rank=8] for MODULE:Mine[rank=8].
+    # As Mine[rank=8] for MODULE:Mine[rank=8].
     return [CLASS.sub(lambda found: _named("zoo.variants:variants", found[0]), n) for n in names]
 
 
@@ -101,14 +96,14 @@ def _name_of(at: str) -> str:
 
 
 def _named(registry: str, at: str) -> str:
-    # The class may be in the current folder, which an installed command does not search.
+    # An installed command does not search the current folder.
     if "" not in sys.path:
         sys.path.insert(0, "")
     return resolve_name(registry).name_class(at)
 
 
 def span(text: str) -> range:
-    # `7`, or a range with both of its ends, `0-4`.
+    # `7`, or `0-4`, which includes both ends.
     first, _, last = text.partition("-")
     if not (first and last):
         return range(number := int(text), number + 1)
@@ -127,7 +122,7 @@ def integers_in(
     what: str, text: str, allowed: range, example: str,
     read: Callable[[str], Iterable[int]] = tokens,
 ) -> list[int]:  # fmt: skip
-    # `read` reads a part between commas; a message says `what` they are, with an `example`.
+    # `read` reads a part between commas; messages contain `what` and `example`.
     try:
         every = chain.from_iterable(map(read, names_in([text])))
         numbers = list(dict.fromkeys(islice(every, MOST + 1)))
@@ -174,7 +169,7 @@ def _assignments(
 ) -> Iterator[tuple[str, str, str]]:
     for text in texts or ():
         field, _, value = text.partition("=")
-        if found := CLASS.match(field):  # as in --attention; its options are by its name
+        if found := CLASS.match(field):  # options are by the name of the class
             field = field.replace(found[0], _name_of(found[0]), 1)
         owner, _, name = field.partition(".")
         if not (owner and name and value):
@@ -186,7 +181,7 @@ def _assignments(
 
 
 def meanings(factory: Callable[..., Any]) -> dict[str, str]:
-    # An entry of a section, `name: text`, or a first line that begins with its name.
+    # From entries of a section, `name: text`, or a first line that starts with a name.
     texts: dict[str, str] = {}
     for owner in reversed(getattr(factory, "__mro__", (factory,))):
         for documented in (owner, vars(owner).get("__init__")):
@@ -199,7 +194,7 @@ def meanings(factory: Callable[..., Any]) -> dict[str, str]:
 
 
 def lengths_in(text: str) -> list[int]:
-    # `FIRST:LAST`, by doubling, or lengths separated by commas.
+    # `FIRST:LAST` by doubling, or lengths separated by commas.
     span = re.fullmatch(r"(\w+):(\w+)", text)
     listed = ",".join(span.groups()) if span else text
     numbers = integers_in("lengths", listed, range(1, LONGEST + 1), LENGTHS)

@@ -1,4 +1,4 @@
-"""The baselines of a task, fitted step by step and stored with each step; and shallow models."""
+"""The baselines of a task, stored after each step of fitting; and shallow models."""
 
 import logging
 import time
@@ -19,19 +19,16 @@ from zoo.registry import Value
 
 LOG = logging.getLogger(__name__)
 
-# Learning rate of the boosted trees of a study: a third of the one of `tasks.baselines`.
-STUDY_RATE = 0.1
-
-# Accuracies of 2,000 trees have an interval of 4 points.
-# Options of the tasks of the Long Range Arena that shallow models are studied on.
+STUDY_RATE = 0.1  # Learning rate of boosted trees: a third of the rate of `tasks.baselines`
+# Options of the tasks of the study. ListOps has more test examples: the interval of 2,000 is 4
+# points wide.
 STUDY_SETTINGS: Mapping[str, Mapping[str, Value]] = {
     "listops": {"test": 60_000}, "text": {}, "image": {}, "pathfinder": {},
 }  # fmt: skip
 
 
 def fit(spec: TaskSpec, store: BaselineStore) -> TaskBaselines:
-    # Each step is stored when it is fitted: a process that is ended loses the step that it is at.
-    # Data are read only if something is left to fit.
+    # Data are read only if a step is missing.
     store.require_writable()
     with store.locks.alone(spec.file_name):
         store.remove_partial_files()

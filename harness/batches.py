@@ -19,20 +19,15 @@ from tasks.data.images import ImageSplit, transform_of
 from zoo.registry import UserError
 
 POOL = 100  # Batches whose examples are sorted by length together
-
-# Batches of similar length are padded to a multiple of this: few shapes, for caches of kernels.
-LENGTH_STEP = 64
-
-# Gives the batch of a step, counted from 0, in parts: one, unless they are of equal length.
-Read = Callable[[int], Sequence[Batch]]
-
+LENGTH_STEP = 64  # Batches are padded to multiples: few shapes, for caches of kernels
+Read = Callable[[int], Sequence[Batch]]  # The batch of a step, from 0, in parts of equal length
 Images = Float[np.ndarray, "b 3 h w"]
 
 
 class ShuffledBatches:
-    """Batches of a seeded permutation, a new one each epoch; the incomplete last batch is skipped.
+    """Batches of a seeded permutation for each epoch; the incomplete last batch is skipped.
 
-    A batch depends on its number alone, so that a resumed run trains on the same data.
+    A batch depends only on its number, so that a resumed run trains on the same data.
     """
 
     def __init__(
@@ -58,7 +53,7 @@ class ShuffledBatches:
     def _start_epoch(self, number: int) -> int:
         epoch, index = divmod(number, self._per_epoch)
         if epoch != self._epoch:
-            # On the CPU, so that the order is the same on every device.
+            # On the CPU: the same order on every device.
             generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
             order = torch.randperm(self._count, generator=generator)
             if self._lengths is not None:
@@ -72,7 +67,7 @@ class ShuffledBatches:
 def bucket_by_length(
     order: Int[Tensor, " n"], lengths: Int[Tensor, " m"], batch: int, generator: torch.Generator
 ) -> Int[Tensor, " n"]:
-    # Examples are sorted within pools of `POOL` batches: each epoch has other batches.
+    # Sorted within pools of batches, so that batches differ between epochs.
     pools = order.split(POOL * batch)
     batches = torch.cat([pool[lengths[pool].argsort(stable=True)] for pool in pools])
     shuffled = torch.randperm(len(order) // batch, generator=generator)
@@ -106,7 +101,7 @@ def reader(train: Split, order: ShuffledBatches, spec: TrainSpec, seed: int) -> 
 class PartsByLength:
     def __init__(self, train: Split, order: ShuffledBatches) -> None:
         self.train, self.order = train, order
-        # On the CPU, so that no step waits for the device.
+        # On the CPU: no step waits for the device.
         self.lengths = train.example_lengths().cpu()
         counted = train.answers.counted(train.targets).cpu()
         self.targets = counted.long().flatten(1).sum(1) if counted.ndim > 1 else None
@@ -127,11 +122,10 @@ class PartsByLength:
 
 
 class AugmentedImages:
-    """Augmented batches of images, which depend on the seed and the number of the batch alone.
+    """Augmented batches of images, which depend only on the seed and the number of the batch.
 
-    While batches are read in order, processes decode the next ones, one less than this one has
-    threads. The last batch is kept: a step that is repeated to measure its time does not decode
-    again.
+    Processes, one fewer than threads, decode the next batches while they are read in order. The
+    last batch is kept: a step that is repeated to measure its time does not decode again.
     """
 
     def __init__(self, train: ImageSplit, spec: TrainSpec, seed: int) -> None:
@@ -158,9 +152,9 @@ class AugmentedImages:
             loader: Any = DataLoader(
                 self.decoded, batch_size=None, sampler=range(number, self.spec.steps),
                 num_workers=workers, prefetch_factor=1, worker_init_fn=_ignore_interrupts,
-                # An array reaches this process through a pipe; a tensor by shared memory.
+                # Arrays pass through a pipe; tensors would use shared memory.
                 collate_fn=_unchanged,
-                # A separate one, so that the random numbers of the model do not depend on it.
+                # A separate generator keeps the random numbers of the model.
                 generator=torch.Generator(),
             )  # fmt: skip
             self._ahead = iter(loader)
@@ -174,7 +168,7 @@ class AugmentedImages:
         if augment and (augment.mixup or augment.cutmix):
             from timm.data.mixup import Mixup
 
-            # The smoothing of labels belongs to the loss.
+            # The loss smooths labels.
             classes = self.train.classes
             mix = Mixup(augment.mixup, augment.cutmix, label_smoothing=0.0, num_classes=classes)
             with seeded(self.seed, number):
@@ -185,7 +179,7 @@ class AugmentedImages:
 class DecodedBatches(Dataset):
     def __init__(self, train: ImageSplit, spec: TrainSpec, seed: int) -> None:
         self.train, self.seed = train, seed
-        # On the CPU, where the processes that decode use it.
+        # On the CPU, for processes that decode.
         self.order = ShuffledBatches(len(train), spec.batch, seed, torch.device("cpu"))
         kind = spec.augment.transform if spec.augment else "none"
         self.transform = transform_of(kind, train.pixels)
@@ -193,7 +187,7 @@ class DecodedBatches(Dataset):
     def __getitem__(self, number: int) -> Images | str:
         try:
             return np.stack([self._image(number, i) for i in self.order.batch(number).tolist()])
-        except UserError as error:  # as text, since a process that decodes adds its traceback
+        except UserError as error:  # as text: a process that decodes would add its traceback
             return str(error)
 
     def _image(self, number: int, example: int) -> np.ndarray:
@@ -221,6 +215,6 @@ def _unchanged(batch: Any) -> Any:
 
 
 def _ignore_interrupts(worker: int) -> None:
-    # A terminal and a scheduler signal all processes; this one ends with its parent.
+    # Terminals and schedulers signal all processes; this one ends with its parent.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -31,12 +31,10 @@ from zoo.variants import variants
 FILE = Path(__file__).with_name("behaviour.json")
 
 LENGTH = 48  # Tokens: with few, the rounding of fp32 is far below its tolerance
-
-# What rounding may change on other processors, relative to the largest number of a case.
+# Rounding on other processors, relative to the largest number of a case.
 PRECISIONS = {torch.float64: 1e-9, torch.float32: 1e-4}
 
-# Training with the short convolution of the suites; evaluation with rotary positions, and with
-# padding.
+# Training with the short convolution of the suites; evaluation with rotary positions and padding.
 SETTINGS = tuple(
     Setting(training=training, dtype=dtype, short_conv=4 * training, rotary=rotary, max_len=LENGTH)
     for dtype in PRECISIONS
@@ -48,8 +46,7 @@ SMALL: Mapping[str, Mapping[str, Value]] = {
     "train": {"steps": 20, "warmup": 5, "lr": 1e-2, "weight_decay": 0.1},
 }
 
-# The fields of recipes whose losses are compared.
-TRAININGS: tuple[Mapping[str, Value], ...] = (
+TRAININGS: tuple[Mapping[str, Value], ...] = (  # Fields of recipes
     *({"optimiser": name} for name in OPTIMISERS),
     {"schedule": "cosine"}, {"schedule": "constant", "clip": 0.1}, {"cycle_momentum": True},
     {"decay": "all"}, {"decay": "matrices+taps"}, {"label_smoothing": 0.1},
@@ -69,13 +66,13 @@ def of_variant(name: str, variant: type[Attention]) -> Iterator[tuple[str, list[
             for setting in SETTINGS:
                 yield f"{form.label}{text}, {setting}", _numbers(form, setting)
             if not options:
-                # At this length an implementation may change its method.
+                # Implementations may change their method at this length.
                 long = SETTINGS[0]._replace(max_len=LONG)
                 yield f"{form.label}, {LONG} tokens", _numbers(form, long)
 
 
 def option_sets(name: str) -> list[dict[str, Value]]:
-    # Of sets that differ in positive numbers alone there is one.
+    # One of the sets that differ only in positive numbers.
     return [*{"{}": {}, **_option_sets()[name]}.values()]
 
 
@@ -125,7 +122,7 @@ def _rounded(number: float, digits: int) -> float:
 
 @contextmanager
 def _float64() -> Iterator[None]:
-    # Normal numbers that are drawn in fp32 depend on the processor.
+    # Normal numbers drawn in fp32 depend on the processor.
     torch.set_default_dtype(torch.float64)
     try:
         yield
@@ -137,7 +134,7 @@ def of_training(fields: Mapping[str, Value]) -> list[float]:
     question = question_of("recall", "smoke", {**SMALL, "train": {**SMALL["train"], **fields}})
     spec, progress = spec_of(question, "delta"), Progress()
     data = restore(spec)
-    # In fp64: rounding grows tenfold every few steps of Adam.
+    # fp64: rounding grows tenfold every few steps of Adam.
     with seeded(1), _float64():
         model = build_model(spec, data.task)
         trainer = Trainer(model, data.splits["train"], spec.train, spec.seed)
@@ -181,7 +178,7 @@ def main() -> None:
         if old.major == new.major and (cases := differences(old, new)):
             sys.stdout.write(f"{name}: other numbers ({cases[0]}); raise its version {old.major}\n")
             wrong = True
-        # Numbers that are the same keep the digits of the machine that wrote them.
+        # Equal numbers keep the digits of the machine that wrote them.
         kept = old.numbers if old.major == new.major else {}
         found[name] = Entry(new.major, {case: kept.get(case, n) for case, n in new.numbers.items()})
     if not wrong:

@@ -1,4 +1,4 @@
-"""The registered variants and tasks with their options, names of recipes and of suites."""
+"""The registered variants and tasks with their options; names of recipes and suites."""
 
 import copy
 import inspect
@@ -17,11 +17,10 @@ from zoo.registry import UserError, entry_points, options_of, unknown
 if TYPE_CHECKING:
     from zoo.contract import Attention
 
-# The bounds of a number in a JSON schema.
+# Bounds of a number in a JSON schema.
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-
 # A citation in the docstring of a variant's module: `Authors, "Title", venue year, arXiv id`.
-# Authors are family names, or the first one and "et al."; title and venue may be left out.
+# Authors are family names, or the first one and "et al."; title and venue are optional.
 PAPER = re.compile(
     r"(?P<authors>[A-Z][\w'-]+(?:, [A-Z][\w'-]+)*(?: et al\.)?), "
     r'(?:"(?P<title>[^"]+)", )?(?P<venue>[A-Z][\w ]*? )?(?P<year>\d{4}), arXiv (?P<arxiv>[\d.]*\d)'
@@ -37,11 +36,11 @@ def described() -> dict[str, list[Any]]:
 
 
 def listed(name: str = "") -> Entry:
-    """As `described`, or the entry of a variant or task, with what is installed of its packages."""
+    # All of `described`, or the entry of a variant or task; with the packages that are installed.
     document = copy.deepcopy(described())
     entries = _entries(document)
     if name and name not in entries:
-        # The generated file may be older than what it lists.
+        # The generated file may be outdated.
         entries = _entries(registered(plug_ins=True))
     if "caveat" in entries.get(name, {}):
         entries[name]["baselines"] = _baselines(name)
@@ -103,7 +102,7 @@ def content() -> bytes:
 
 def _variant(name: str, variant: Any) -> Entry:
     docstring = inspect.getdoc(inspect.getmodule(variant)) or ""
-    # The first indented block that has an equals sign.
+    # The first indented block with an equals sign.
     blocks = re.findall(r"(?:^ {4,}\S.*\n?(?:\n(?= {4}))?)+", docstring, re.MULTILINE)
     formula = next((inspect.cleandoc(block) for block in blocks if "=" in block), "")
     return {
@@ -138,7 +137,7 @@ def summary(name: str, variant: "type[Attention]") -> dict[str, str]:
         source = f"{authors}, {paper['year']}, arXiv {paper['arxiv']}"
     quadratic = "O(N log N)" if re.search(r"Time O\([^.]*log n", docstring) else "O(N²)"
     cost = "O(N)" if variant.traits.linear else quadratic
-    # The first line of a module of several variants describes none of them.
+    # The docstring of a module of several variants describes none of them.
     shared = sum(other.__module__ == variant.__module__ for _, other in variants.items()) > 1
     title = (variant.__doc__ or "") if shared else docstring
     return {"mechanism": title.partition("\n")[0].rstrip("."), "paper": source, "cost": cost}
@@ -155,7 +154,7 @@ def _task(name: str, factory: Any) -> Entry | None:
     title = (factory.__doc__ or "").partition("\n")[0].rstrip(".")
     options, source = _options(factory), getattr(factory, "source", None)
     size: Entry = {"classes": None, "length": None, "vocabulary": None, "causal": factory.causal}
-    # Without a value of each option, the size is unknown.
+    # Unknown size if an option has no default.
     if all(option["default"] is not None for option in options):
         try:
             task = create(name)

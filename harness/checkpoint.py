@@ -1,7 +1,7 @@
 """States of unfinished runs on disk, from which another process continues, and kept weights.
 
-A file is what `torch.save` writes, and one line with its SHA-256, which `torch.load` ignores: alone
-it does not notice a changed byte, because it does not verify the checksums of its archive.
+A line with the SHA-256 follows what `torch.save` writes: `torch.load`, which ignores the line, does
+not verify the checksums of its archive.
 """
 
 import hashlib
@@ -30,18 +30,14 @@ DAMAGE = (
     AssertionError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError,
     UnpicklingError, ValueError, struct.error,
 )  # fmt: skip
-
 TRAILER = len(b"sha256 \n") + 64  # Bytes of the line with the SHA-256
-
-# The content of a checkpoint, by name.
 PARTS = ("progress", "steps", "sums", "best_state", "model", "optimizer", "random")
-
 WEIGHTS_NAME = re.compile(r"step-(\d+)\.pt")
 WEIGHTS_REMEDY = "make them again with: harness run --rerun --keep-checkpoints"
 
 
 class DamagedError(UserError):
-    """A file does not have the content that was written to it, or is of no use here."""
+    """A file is damaged, or of another machine or version."""
 
 
 def save(path: Path, trainer: Trainer, progress: Progress) -> None:
@@ -64,7 +60,6 @@ def write(path: Path, state: Mapping[str, Any], what: str) -> None:
 
 
 def read(path: Path) -> Any:
-    # Nothing is used before its SHA-256 is right.
     if not path.is_file():
         raise DamagedError(f"{path} is damaged: it is not a regular file")
     with files.usable(path, "read", "make it readable"):
@@ -73,7 +68,7 @@ def read(path: Path) -> Any:
     if data[-TRAILER:] != _trailer(content):
         raise DamagedError(f"{path} is damaged: it does not have the SHA-256 in its last line")
     try:
-        # CPU first: the states of random generators must stay there.
+        # The states of random generators must stay on the CPU.
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except DAMAGE as error:
         raise DamagedError(f"{path} is damaged: it does not hold tensors by name") from error
@@ -98,7 +93,7 @@ def load(
         progress.sums = _to_device(trainer.device, state["sums"])
         progress.best_state = _to_device(trainer.device, state["best_state"])
         if progress.best_state or progress.best is not None:
-            # A state that does not fit the model is an error now rather than after training.
+            # A state that does not fit the model must fail now, not after training.
             trainer.model.load_state_dict(progress.best_state)
         trainer.model.load_state_dict(state["model"])
         trainer.optimizer.load_state_dict(state["optimizer"])
@@ -137,7 +132,7 @@ def find_weights(folder: Path) -> dict[int, Path]:
     if not folder.is_dir():
         return {}
     found = {path: WEIGHTS_NAME.fullmatch(path.name) for path in sorted(folder.iterdir())}
-    # Opening a named pipe would block for ever.
+    # Opening a named pipe would block forever.
     return {int(match[1]): path for path, match in found.items() if match and path.is_file()}
 
 

@@ -20,11 +20,8 @@ from zoo.registry import UserError, unknown
 from zoo.variants import variants
 
 LOG = logging.getLogger(__name__)
-
 Row = dict[str, Any]
-
-
-CONFORMANCE: Mapping[str, Any] = {"variant": of_variants, "task": of_tasks}  # The modules of checks
+CONFORMANCE: Mapping[str, Any] = {"variant": of_variants, "task": of_tasks}  # Modules of checks
 
 
 class Checks(NamedTuple):
@@ -36,10 +33,8 @@ def examine(
     name: str, settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), *,
     fast: bool = False, only: Sequence[str] | None = None, store: Path | None = None,
 ) -> tuple[list[Row], list[str], list[Path]]:  # fmt: skip
-    """Run every check of a variant or a task, or those in `only`; certify a variant to `store`.
-
-    `settings` are options by name. Return the results, what fails, and the certificate.
-    """
+    # Run the checks of a variant or a task, or those in `only`; certify a variant to `store`.
+    # Return the results, the failures, and the certificate.
     owner = name.rpartition(":")[2]
     if only is not None and not only:
         raise UserError(f"only={only!r} names no check; name one, or leave it out to run all")
@@ -57,7 +52,7 @@ def examine(
 
 def kind_of(name: str) -> str:
     if ":" in name:
-        # The class may be in the current folder, which an installed command does not search.
+        # An installed command does not search the current folder.
         sys.path.insert(0, "")
     if name in variants.names():
         return "variant"
@@ -72,7 +67,7 @@ def kind_of(name: str) -> str:
 def checks_of(
     name: str, options: Mapping[str, Any], *, fast: bool = False, only: Sequence[str] = ()
 ) -> Checks:
-    # An entry of `only` is a name, which may contain a comma, or names separated by commas.
+    # `only` has names, which may contain a comma, or names separated by commas.
     kind = kind_of(name)
     conformance = CONFORMANCE[kind]
     whole = {check.name for check in conformance.CHECKS}
@@ -98,7 +93,7 @@ def results_of(checks: Checks) -> list[Row]:
     rows = []
     for count, (form, check) in enumerate(checks.pairs, 1):
         before, disabled = perf_counter(), logging.root.manager.disable
-        # The tracebacks of PyTorch's compiler: the result of a check has the error.
+        # PyTorch's compiler logs tracebacks; the result has the error.
         logging.disable(logging.ERROR)
         try:
             result = CONFORMANCE[checks.kind].run(check, form)

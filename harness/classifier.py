@@ -24,7 +24,7 @@ from zoo.encoder import EncoderLayer
 from zoo.post_norm import PostNormLayer
 from zoo.registry import UserError, Value
 
-# Kinds of layers by `SequenceModel.norm`.
+# By `SequenceModel.norm`.
 LAYERS: Mapping[str, Callable[..., EncoderLayer]] = {
     "pre": EncoderLayer,
     "post": PostNormLayer,
@@ -57,7 +57,7 @@ class Classifier(nn.Module):
         self, layers: Sequence[Attention], model: Encoder, *, vocabulary: int, channels: int = 0,
         classes: int, sequences: int,
     ) -> None:  # fmt: skip
-        # An example has 1 or 2 `sequences`, of tokens or of a signal with so many `channels`.
+        # An example has 1 or 2 `sequences` of tokens, or of a signal with `channels`.
         super().__init__()
         size, flat = layers[0].size, model.pooling == "flatten"
         if flat and sequences != 1:
@@ -65,7 +65,7 @@ class Classifier(nn.Module):
         self.token = (
             SignalEmbedding(channels, size.dim) if channels else nn.Embedding(vocabulary, size.dim)
         )
-        # Rotary positions are applied to queries and keys inside the attention.
+        # Rotary positions are inside the attention.
         learned = model.positions == "learned" and not size.rotary
         self.position = nn.Embedding(size.max_len, size.dim) if learned else None
         for table in (self.token, self.position):
@@ -140,7 +140,7 @@ class FlattenedHead(nn.Linear):
     def forward(
         self, input: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "b classes"]:
-        # n may be below `max_len`, as in a batch of short sequences.
+        # n is below `max_len` in a batch of short sequences.
         tokens = self.dropout(F.gelu(input))
         if mask is not None:
             tokens = torch.where(mask[..., None], tokens, 0.0)
@@ -175,7 +175,7 @@ def masked_mean(
 ) -> Float[Tensor, "b d"]:
     if mask is None:
         return tokens.mean(1)
-    # A select, not a product: a NaN at a padded position must not reach the sum.
+    # Not a product: a NaN at a padded position must not reach the sum.
     total = torch.where(mask[..., None], tokens, 0.0).sum(1)
     return total / mask.sum(1, keepdim=True).clamp_min(1)
 

@@ -1,4 +1,4 @@
-"""The data of a task: its splits and their digests, each computed once."""
+"""The data of a task: splits and digests, each computed once."""
 
 import json
 import logging
@@ -17,8 +17,7 @@ from zoo.registry import UserError, in_one_line
 from zoo.variants import variants
 
 LOG = logging.getLogger(__name__)
-
-TOO_LARGE = ("array is too big", "Maximum allowed dimension")
+TOO_LARGE = ("array is too big", "Maximum allowed dimension")  # Messages of NumPy
 
 
 class Summary(NamedTuple):
@@ -107,7 +106,7 @@ def restore(spec: RunSpec) -> Data:
 
 
 def forget() -> None:
-    # Files may have changed when a process reads them again.
+    # Before a command of a long process: files may have changed.
     _READ.clear()
     _TASKS.clear()
 

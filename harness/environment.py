@@ -17,15 +17,12 @@ from harness.records.fields import Device, Precision
 from harness.records.record import Environment
 from zoo.registry import UserError
 
-# Packages whose versions are recorded if they are installed, in addition to Python and torch.
+# Packages whose versions are recorded if they are installed.
 PACKAGES = (
     "numpy", "attention-harness", "xformers", "performer-pytorch", "nystrom-attention",
     "reformer-pytorch", "flash-linear-attention", "timm", "pillow",
 )  # fmt: skip
-
-# Fields of an environment that do not change on one machine.
-MACHINE = ("device", "memory_gib", "system")
-
+MACHINE = ("device", "memory_gib", "system")  # Fields that do not change on one machine
 # For glibc's `mallopt`: never trim, grow the heap by 64 MiB more than needed, never use mmap.
 MALLOC = {-1: -1, -2: 64 * 2**20, -4: 0}
 
@@ -90,7 +87,7 @@ def use_threads(count: int) -> Iterator[None]:
 def merge_commits(
     started: Environment, current: Environment, what: str, remedy: str
 ) -> Environment:
-    # A package that only one of the two environments has is ignored.
+    # Packages of only one of the environments are ignored.
     before, here = _by_name(started), _by_name(current)
     differences = [f"{name} {value} (here {here[name]})" for name, value in before.items()
                    if value != here.get(name, value)]  # fmt: skip
@@ -124,10 +121,10 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    # With `+` where files differ.
+    # `+` marks changed files.
     try:
         folder = Path(__file__).parent
-        # An installed copy may be inside an unrelated repository, which does not track it.
+        # An unrelated repository around an installed copy does not track it.
         _git(folder, "ls-files", "--error-unmatch", Path(__file__).name)
         head = _git(folder, "rev-parse", "--short=12", "HEAD")
         changed = _git(folder.parent, "status", "--porcelain", "--", "zoo", "tasks", "harness")

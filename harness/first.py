@@ -1,4 +1,4 @@
-"""The place of a variant among the published rows of a suite, and the cost of a layer of it."""
+"""The place of a variant among the published rows of a suite, and the cost of its layer."""
 
 import logging
 import os
@@ -26,19 +26,14 @@ from zoo.registry import UserError
 LOG = logging.getLogger(__name__)
 
 SUITES, SEED = ("lra", "laptop"), 1
-
 FORMS = ("causal", "bidirectional")
-
 LENGTHS = (256, 1024, 4096)  # Tokens at which a layer is measured
-
-# Seconds of sampling for a length, and of its whole measurement at most.
-SECONDS, TIMEOUT = 0.5, 60.0
-
+SECONDS, TIMEOUT = 0.5, 60.0  # Sampling at a length, and its whole measurement at most
 Document = dict[str, Any]
 
 
 def first(names: Sequence[str], how: Execution, named: Sequence[str] = SUITES) -> Document:
-    """Train each variant on the first questions of a suite, and measure a layer."""
+    # Trains each variant on the first questions of a suite, and measures a layer.
     device, documents = how.resources.device, []
     if how.resources.engine == "local" and not how.resources.workers and device == "cpu":
         threads = how.resources.threads or os.cpu_count() or 1
@@ -75,7 +70,7 @@ def _specs(
     suite: Suite, questions: Sequence[SuiteQuestion], row: SuiteRow, answers: pd.DataFrame,
     device: Device,
 ) -> list[RunSpec]:  # fmt: skip
-    # A row without a published rate has the recipe's.
+    # At the published rate of the row, or the recipe's.
     rates = answers.set_index(["row", "question"])["rate"].dropna().to_dict()
     specs = []
     for question in questions:
@@ -85,13 +80,12 @@ def _specs(
             if rate and question.rates:
                 specs += finals(at_rate(first, rate), [SEED])
             else:
-                # Without trials of the row it is no result of the suite.
+                # Without trials: not a result of the suite.
                 specs.append(first.model_copy(update={"seed": SEED, "role": ""}))
     return specs
 
 
 def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.DataFrame) -> Document:
-    # No place where no published row is above the baselines.
     found: Document = {"title": question.title, "asks": question.asks, "failed": False}
     names = (row, question.name)
     run = next((r for r in runs.to_dict("records") if (r["row"], r["question"]) == names), None)
@@ -130,7 +124,7 @@ def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Doc
     device = how.resources.device
     changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}
     specs = layer_costs(suite.cost.model_copy(update=changes), row, device)
-    # Of several specifications of softmax the first is the row.
+    # The first of several specifications of softmax is the row.
     of_row = {(spec.causal, spec.length): spec for spec in reversed(specs)}
     if not of_row:
         return {}

@@ -1,4 +1,4 @@
-"""Many runs: those without a final record are executed, each by one process at a time."""
+"""Many runs: executes those without a final record, each in one process at a time."""
 
 import logging
 import time
@@ -25,16 +25,12 @@ from harness.runner import Result, execute, execute_elsewhere, title
 from zoo.contract import Unsupported
 from zoo.registry import UserError, build, in_one_line
 
-ATTEMPTS = 3  # Processes that may end during a run, before it counts as failed
-
-# The fields of a specification that a model depends on.
-OF_MODELS = {"question", "attention", "layers", "options", "values", "device"}
-
 LOG = logging.getLogger(__name__)
-
+ATTEMPTS = 3  # A run fails after so many processes have ended during it
 SECONDS_PER_SUMMARY = 60.0  # Seconds between two lines with the state of a grid
-
 SECONDS_PER_LOOK = 1.0  # Seconds between two looks at the runs of other processes
+# Fields of a specification that determine the model.
+OF_MODELS = {"question", "attention", "layers", "options", "values", "device"}
 
 
 class Checked(NamedTuple):
@@ -46,8 +42,8 @@ class Checked(NamedTuple):
 def check(
     specs: Sequence[RunSpec], store: Store, *, rerun: bool = False, keep_outdated: bool = False
 ) -> list[Checked]:
-    # A final record is a result, unless it is of earlier code and not `keep_outdated`; with `rerun`
-    # none is. A variant that does not support a task is left out with a warning.
+    # Final records are results, unless they are of earlier code and not `keep_outdated`, or with
+    # `rerun`. Variants that do not support a task are skipped with a warning.
     runnable: list[Checked] = []
     reasons: dict[str, str | None] = {}
     for spec in specs:
@@ -105,7 +101,7 @@ def _try_to_build(spec: RunSpec) -> None:
         # A plug-in must not end the process with its exit code.
         raise RuntimeError(f"it exits with {error.code!r}") from error
     except (MemoryError, RuntimeError) as error:
-        # What does not fit while other processes run is a result: its run records it.
+        # A lack of memory, perhaps for other processes, is a result of the run.
         if not is_out_of_memory(error):
             raise
 
@@ -114,8 +110,7 @@ def run_all(
     checked_runs: Sequence[Checked], store: Store, resources: Resources, *,
     rerun: bool = False, keep_checkpoints: bool = False,
 ) -> list[tuple[Record, bool]]:  # fmt: skip
-    # A run that another command executes is left to it, and executed here if that ends before the
-    # run does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Return the record of
+    # Runs of another command are left to it, unless it ends before they do. Returns the record of
     # each run, and whether it was executed now.
     store.remove_leftovers()
     missing = {run.spec.file_name: run for run in checked_runs if not run.is_done}
@@ -153,7 +148,7 @@ class _Grid:
     def execute(self) -> dict[str, tuple[Record, bool]]:
         left = {name: self.store.locks.state(name) for name in self.specs}
         of_others = {name for name, state in left.items() if state and not state.is_of_this_host}
-        # Last, the runs that another machine has begun: until then it may continue them.
+        # Runs that another machine began come last: it may continue them until then.
         self.waiting.extend(sorted(left, key=lambda name: name in of_others))
         self.executor = start(self.resources, self.store.folder)
         try:
@@ -179,7 +174,7 @@ class _Grid:
             run = partial(execute_elsewhere, spec, self.store.folder.absolute(), threads, **how)
             try:
                 future = self.executor.submit(run)
-            except BrokenExecutor:  # a pool, of which a process was killed
+            except BrokenExecutor:  # a process of a pool was killed
                 self.executor.shutdown()
                 self.executor = start(self.resources, self.store.folder)
                 self.waiting.appendleft(name)

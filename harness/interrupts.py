@@ -10,20 +10,19 @@ from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
-# Seconds between a signal that cannot be raised and the next attempt to raise it.
-SECONDS_PER_IMPORT = 0.02
+SECONDS_PER_IMPORT = 0.02  # Seconds between attempts to raise a signal
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived; code that does not catch KeyboardInterrupt does not catch this."""
+    """SIGTERM arrived."""
 
 
 class Interrupts:
     """A context manager: inside, SIGINT raises KeyboardInterrupt, SIGTERM raises Terminated.
 
-    While `deferred` is true, the first signal is stored in `pending`; the second one raises. An
-    import, and pydantic, would lose the error: the signal raises when they have ended. No handler
-    is installed outside the main thread, and for signals that the process ignores.
+    If `deferred`, the first signal is stored in `pending`, and the second one raises. Imports and
+    pydantic would lose the error, which is raised after them. Ignored signals stay ignored, and
+    other threads than the main one install no handler.
     """
 
     def __init__(self) -> None:
@@ -79,7 +78,7 @@ def loses_errors(frame: FrameType | None) -> bool:
 
 @contextmanager
 def ignore_interrupts() -> Iterator[None]:
-    # Processes that are started inside ignore it for good.
+    # Processes started inside ignore it for good.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -92,7 +91,7 @@ def ignore_interrupts() -> Iterator[None]:
 
 @contextmanager
 def continued(*, by_same_command: bool = True) -> Iterator[None]:
-    # Tell the user, after an interrupt inside, that repeating the command resumes.
+    # Tells the user of an interrupt that rerunning the command resumes.
     try:
         yield
     except KeyboardInterrupt as error:

@@ -37,13 +37,13 @@ class Inputs(NamedTuple):
 
 def attentions(model: nn.Module) -> list[Attention]:
     found = {name: part for name, part in model.named_modules() if isinstance(part, Attention)}
-    # Not the parts of an attention layer that are of the same type.
+    # Without parts of attention layers.
     inner = tuple(f"{name}." for name in found)
     return [part for name, part in found.items() if not name.startswith(inner)]
 
 
 def inputs_of_layers(model: nn.Module, split: Split, samples: int) -> list[list[Inputs]]:
-    # The examples are evenly spaced, the first and the last included; of one it is the first.
+    # Examples are evenly spaced from the first to the last.
     examples = torch.linspace(0, len(split) - 1, min(samples, len(split))).long().unique()
     inputs: dict[nn.Module, list[Inputs]] = {layer: [] for layer in attentions(model)}
 
@@ -61,7 +61,7 @@ def inputs_of_layers(model: nn.Module, split: Split, samples: int) -> list[list[
 def layers_of(
     spec: RunSpec, files: Mapping[int, Path], samples: int, kind: type[Layer]
 ) -> Iterator[tuple[int, int, Layer, list[Inputs]]]:  # fmt: skip
-    # Yields the step, the number of the layer from 1, the layer, and its inputs on examples of dev.
+    # The step, the number of the layer from 1, the layer, and its inputs on examples of dev.
     data = restore(spec)
     model = build_model(spec, data.task).eval()
     layers = attentions(model)

@@ -1,4 +1,4 @@
-"""The model of a run, chosen by what an example of its task is."""
+"""The model of a run, chosen by the inputs of its task."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,8 +18,7 @@ from zoo.composition import build
 from zoo.contract import Attention
 from zoo.registry import UserError, require_memory
 
-# fp32: the weight, its gradient, and the two moments of the optimiser
-BYTES_PER_PARAMETER = 16
+BYTES_PER_PARAMETER = 16  # fp32: weight, gradient, and the two moments of the optimiser
 
 
 def build_model(spec: RunSpec | Stack, task: Task) -> nn.Module:
@@ -40,7 +39,6 @@ class VisionModel(nn.Module):
     """
 
     def __init__(self, transformer: Any, *, dropout: float) -> None:
-        # `dropout` is the probability after each attention.
         super().__init__()
         self.transformer = transformer
         self.dropout = nn.Dropout(dropout)
@@ -64,7 +62,6 @@ class VisionModel(nn.Module):
 def build_vision(
     layers: Sequence[Attention], model: specs.VisionTransformer, task: Task
 ) -> VisionModel:
-    # All but the attention layers is initialised as in DeiT.
     if not isinstance(task, ImageTask):
         raise UserError(f"{task.key} is of images, but has no size and patch; define both")
     require_timm()
@@ -92,8 +89,8 @@ class DecisionTransformer(nn.Module):
         a'_t = tanh(W y_3t+1 + b)
 
     where u_t is the embedding of the time step and y is the output of causal layers and a final
-    norm. Layers and initialisation are as in the other models here: the published ones have ReLU,
-    no dropout after it, and weights of standard deviation 0.02.
+    norm. Layers and initialisation are those of the other models here; the published model has
+    ReLU, no dropout after it, and weights of standard deviation 0.02.
     """
 
     def __init__(
@@ -129,7 +126,7 @@ class DecisionTransformer(nn.Module):
         return self.head(self.norm(x[:, 1::3])), losses
 
 
-# The model of a task of sequences, of images, and of trajectories, by `kind` of its fields.
+# By `kind` of `harness.records.models`.
 BUILDERS: Mapping[str, Callable[[Sequence[Attention], Any, Task], nn.Module]] = {
     "encoder": lambda layers, model, task: Classifier(
         layers, model, vocabulary=task.vocabulary, channels=task.channels, classes=task.classes,

@@ -12,14 +12,11 @@ from torch import Tensor, nn
 from harness.records.spec import TrainSpec
 from zoo.contract import Attention
 
-# Of a Newton-Schulz step a X + b (X X^T) X + c (X X^T)^2 X (Jordan et al., 2024, "Muon").
+# Newton-Schulz step a X + b (X X^T) X + c (X X^T)^2 X (Jordan et al., 2024, "Muon").
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-
 MOMENTUM = 0.95
-
+RMS = 0.2  # Updates are scaled to the root mean square of AdamW's
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-
-RMS = 0.2  # The root mean square of an update of AdamW, to which those of Muon are scaled
 
 
 class Muon(torch.optim.Optimizer):
@@ -30,11 +27,11 @@ class Muon(torch.optim.Optimizer):
 
         M = mu M + G,    O = NewtonSchulz(G + mu M),    W = W - lr (0.2 sqrt(max(r, c)) O + decay W)
 
-    for a matrix of r rows and c columns, so that rates are those of AdamW. The last two dimensions
-    of a parameter are the matrix. Matrices of one shape are computed together, in fp32:
-    `torch.optim.Muon` computes them one by one in bf16, which takes 14 times as long on a CPU.
+    for a matrix of r rows and c columns, the last two dimensions of a parameter: rates are those of
+    AdamW. Matrices of one shape are computed together in fp32; `torch.optim.Muon` computes them one
+    by one in bf16, which takes 14 times as long on a CPU.
 
-    A group with `packed` has matrices of several square projections, each of which counts alone.
+    Matrices of a `packed` group hold several square projections, which are orthogonalised alone.
     """
 
     def __init__(
@@ -72,7 +69,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(x: Float[Tensor, "k r c"], steps: int = 5) -> Float[Tensor, "k r c"]:
-    # About U V^T of U S V^T: the singular values become about 0.7 to 1.2.
+    # U S V^T becomes about U V^T, with singular values of 0.7 to 1.2.
     x, is_tall = x.float(), x.shape[-2] > x.shape[-1]
     x = x.mT if is_tall else x
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-7)
@@ -152,7 +149,7 @@ def radam(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
 
 
 def muon(model: Any, spec: TrainSpec) -> Combined:
-    # AdamW for all but the matrices of `model.layers`, for taps and vectors too.
+    # AdamW trains all but the matrices of `model.layers`.
     others, groups = _undecayed(model, taps=True), parameter_groups(model, spec)
     packed = {id(p) for layer in model.layers.modules() if isinstance(layer, Attention)
               for p in layer.parameters()}  # fmt: skip

@@ -1,4 +1,4 @@
-"""The code of a run, as its record has it: versions, declared failures."""
+"""The code of a run, for its record: versions, declared failures."""
 
 import sys
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ def majors_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def version_of(variant: type) -> str:
-    # The file is read each time, as a run imports it as it is then.
+    # Without a version, the file as it is now.
     if version := vars(variant).get("version"):
         return version
     digest = file_digest(file_of(variant))

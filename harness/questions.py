@@ -1,4 +1,4 @@
-"""Questions and runs from what a user names: `question_of`, then `spec_of` for each run."""
+"""Questions and runs from a user's names: `question_of`, then `spec_of` for each run."""
 
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
@@ -20,21 +20,17 @@ from zoo.composition import Composition
 from zoo.registry import UserError, Value, unknown
 from zoo.variants import variants
 
-# Fields of the model and of `TrainSpec` that have a separate option, with that option.
+# Fields of model and train with a separate option.
 FLAGS = {"positions": "--positions", "precision": "--precision", "compiled": "--compile"}
-
 SHARED = ("model", "train")  # The owners of fields that all rows of a question share
-RATE = "train.lr"  # The field that is tuned where no grid is given
+RATE = "train.lr"  # The field that is tuned by default
 FACTORS = (1 / 3, 1.0, 3.0, 9.0)  # Its values as multiples of the recipe's
 MOST_POINTS = 64  # Points of a grid, at most
 
 # Options by owner: a variant, a task, `model` or `train`.
 Settings = Mapping[str, Mapping[str, Value]]
-
 Texts = Mapping[str, Sequence[str]]  # Values of fields as text, by path
-
 S = TypeVar("S", bound=Frozen)
-
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -43,13 +39,12 @@ def question_of(
     device: Device = "cpu", precision: str = "auto", positions: str = "",
     compiled: bool | None = None, tune: bool = False, grid: Texts = NONE, match: str = "",
 ) -> Question:  # fmt: skip
-    # No data are read. `recipe` may be a question, `laptop@2/copy`, which fixes precision
-    # and positions. `settings` of variants are left to `spec_of`; `compiled` is None for on CUDA
-    # alone, unless batches have many lengths; `grid` has values by path, by default learning rates.
+    # Reads no data. `recipe` may be a question, `laptop@2/copy`, which fixes the precision.
+    # Options of variants are left to `spec_of`. By default models are compiled on CUDA, unless
+    # batches have many lengths, and `grid` has learning rates.
     name = name_of(task)
     if positions:
         require_known("kind of positions", [positions], get_args(Positions))
-    # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
     found = recipes.find(recipe) if isinstance(recipe, str) else recipe
     of_task = found.of_task(name)
@@ -105,7 +100,7 @@ def spec_of(
     device: Device = "cpu", values: Mapping[str, Value] = MappingProxyType({}),
     role: Literal["trial", "final", ""] = "",
 ) -> RunSpec:  # fmt: skip
-    # `settings` are options by variant, which override the question's; other variants' are ignored.
+    # `settings` of the variants override the question's options; others are ignored.
     composition, options = composed(question.variants, attention, settings)
     depth = int(values.get("model.depth", question.model.depth))
     return RunSpec(
@@ -128,7 +123,7 @@ def composed(
 
 
 def name_of(task: str) -> str:
-    # A path, which has a suffix or a folder, means task `table`.
+    # A path, with a suffix or a folder, means task `table`.
     path = Path(task)
     return "table" if path.suffix or path.name != task else task
 
@@ -195,7 +190,7 @@ def _require_few(grid: Mapping[str, Sequence[Any]], least: int) -> None:
 
 
 def _require_known(recipe: recipes.Recipe) -> None:
-    # Nothing would read the table of an unknown task or variant.
+    # Tables of unknown tasks and variants would be ignored.
     tables = [recipe, *recipe.tasks.values(), *recipe.shared.values(), recipe.other]
     of_variants = {name.removeprefix("+") for table in tables if table for name in table.variants}
     for registry, names in ((tasks, {*recipe.tasks}), (variants, of_variants)):
@@ -218,7 +213,7 @@ def _sections(
     if "positions" in others and positions != "learned":
         unused.append(f"positions={positions}")
     _require_meaning(unused, task.inputs)
-    # A recipe has fields of all kinds of models in the table that all tasks share.
+    # The shared table of a recipe has fields of all kinds of models.
     of_kind = {name: value for name, value in recipe.model.items() if name not in others}
     of_model = {} if "positions" in others else {"positions": positions}
     model, changed = _section(kind, "model", of_kind, settings, prefix, of_model)
@@ -255,7 +250,7 @@ def _section(
 
 
 def _with_fields(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    # `augment.mixup` is a field of the field `augment`.
+    # As `augment.mixup`, a field of the field `augment`.
     for name, value in changes.items():
         owner, dot, field_name = name.partition(".")
         fields = values.get(owner) or {}

@@ -35,7 +35,7 @@ from zoo.variants import variants
 
 @dataclass(frozen=True)
 class Row:
-    """The records of a row of a suite, which `store` holds."""
+    """The records of a row of a suite in `store`."""
 
     store: Path
     suite: Suite
@@ -98,7 +98,6 @@ def of_store(suite: Suite, label: str, store: Path, run: str) -> Row:
 def check_row(
     path: Path, count: int = 0, show: Callable[[Finding], None] = lambda finding: None
 ) -> tuple[Row, list[Finding]]:
-    """Verify the file of a row, and train `count` of its runs again; `show` is called each time."""
     row, found = of_file(path), list[Finding]()
     for finding in chain(verify(row), repeat(row, count)):
         show(finding)
@@ -128,7 +127,6 @@ def of_file(path: Path) -> Row:
 
 
 def verify(row: Row) -> Iterator[Finding]:
-    # What is not installed here is not checked.
     declared = recipes.declared(row.suite)
     others = {run.spec.question.name for run in row.runs
               if run.spec.question.declared != declared.get(run.spec.question.name)}  # fmt: skip
@@ -153,7 +151,6 @@ def verify(row: Row) -> Iterator[Finding]:
 
 
 def missing_runs(row: Row) -> Iterator[str]:
-    # Trials at each rate, and each seed at the chosen one.
     for question in row.suite.questions:
         runs = [run for run in row.runs if run.spec.question.name == question.name]
         if not runs and not _has_form(row, causal=recipe_and_task(row.suite, question)[1].causal):
@@ -180,7 +177,7 @@ def missing_runs(row: Row) -> Iterator[str]:
 
 
 def _has_form(row: Row, *, causal: bool) -> bool:
-    # The certificate of a variant that is not installed has its forms.
+    # The forms of a variant that is not installed are in its certificate.
     forms = {
         found.variant: {result.form for result in found.results}
         for found in row.certificates
@@ -191,8 +188,8 @@ def _has_form(row: Row, *, causal: bool) -> bool:
 
 
 def repeat(row: Row, count: int) -> Iterator[Finding]:
-    # Scores are equal bit for bit on a machine of the same name with the same PyTorch; elsewhere
-    # the score lies in the interval of the recorded one.
+    # Scores must be equal bit for bit on a machine of that name with the same PyTorch; elsewhere
+    # they must lie in the recorded interval.
     runs = sorted((run for run in row.runs if run.final and run.spec.role != "trial"),
                   key=lambda run: run.final.train_seconds if run.final else 0)  # fmt: skip
     first = {run.spec.question.name: run for run in reversed(runs)}

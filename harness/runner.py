@@ -1,4 +1,4 @@
-"""One run, by one process at a time: from a specification to a record, of errors as well."""
+"""One run, in one process at a time: from a specification to a record, also of errors."""
 
 import logging
 import time
@@ -32,15 +32,9 @@ from zoo.cost import backends, flops, state_bytes
 from zoo.registry import UserError, in_one_line
 
 LOG = logging.getLogger(__name__)
-
-# Minimum seconds between two lines of a run; those with a score on dev are always logged.
-SECONDS_PER_LINE = 10.0
-
+SECONDS_PER_LINE = 10.0  # Minimum seconds between two lines of a run without a score on dev
 SAVE_EVERY = 120.0  # Seconds of training between two checkpoints, at most
-
-
-# Called with the name of a part of the run that begins, with a new point of the curve, and with the
-# traceback of an unexpected error.
+# Called with the phase that begins, a new point of the curve, or an unexpected traceback.
 Report = Callable[[Literal["phase", "point", "trace"], Any], None]
 
 
@@ -86,14 +80,14 @@ class Attempt:
     def execute(self) -> Final:
         spec, task, device = self.spec, self.data.task, torch.device(self.spec.device)
         if spec.train.compiled:
-            # All models of a process share one compile cache of limited size.
+            # The compile cache of a process has a limited size.
             torch.compiler.reset()
         self.report("phase", "load data")
         with self.progress.spent("data"):
             train, dev, test = (self.data.splits[name].to(device) for name in SPLITS)
         if spec.train.best_on_test and isinstance(task, Control):
             raise UserError(f"{task.key} has no test answers; give train.best_on_test=false")
-        # Without a trial of what is the fastest here: curves of two machines are alike.
+        # Not the fastest backend of this machine: curves of two machines are alike.
         built = spec.model_copy(update={"options": softmax_by(SDPA, spec.options)})
         torch.manual_seed(spec.seed)
         model = build_model(built, task).to(device)
@@ -179,8 +173,8 @@ class Attempt:
 
 
 def counts_of(model: torch.nn.Module, train: Split, spec: RunSpec, task: Task) -> tuple[int, str]:
-    # The model and the generators do not change. A compiled model does not make PyTorch's calls, in
-    # which operations are counted.
+    # Restores the model and the generators. A compiled model does not make the PyTorch calls that
+    # are counted.
     recipe = step_recipe(spec.train).model_copy(update={"compiled": False})
     before, device = deepcopy(model.state_dict()), train.targets.device
     shape = (recipe.batch * task.sequences, task.length("train"), spec.model.dim)
@@ -206,11 +200,10 @@ def run(
     found: Record | None = None, save_every: float = SAVE_EVERY,
     clock: Callable[[], float] = time.monotonic, keep_checkpoints: bool = False,
 ) -> Record:  # fmt: skip
-    # A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
-    # effect after the current step, when a checkpoint has been written; then KeyboardInterrupt is
-    # raised, and the record is `interrupted`. Checkpoints are also written after each evaluation
-    # and every `save_every` seconds. With `keep_checkpoints` the weights at each evaluation stay in
-    # the store.
+    # Continues from a checkpoint in the store. During training Ctrl-C and SIGTERM take effect after
+    # the current step: a checkpoint is written, the record is `interrupted`, and KeyboardInterrupt
+    # is raised. Checkpoints are also written after each evaluation and every `save_every` seconds.
+    # `keep_checkpoints` keeps the weights of each evaluation in the store.
     attempt = Attempt(spec, store, report, save_every, clock, keep_checkpoints)
     with attempt.interrupts:
         try:
@@ -221,7 +214,7 @@ def run(
             save_record(attempt.record("interrupted", reason), store, found)
             raise
         except BaseException as error:
-            # SystemExit as well: a variant must not end the process.
+            # SystemExit, too: a variant must not end the process.
             status = "out_of_memory" if is_out_of_memory(error) else "failed"
             status = "diverged" if isinstance(error, DivergedError) else status
             record = attempt.record(status, reason_of(error))
@@ -238,7 +231,7 @@ def failure(spec: RunSpec, store: Store, reason: str) -> Record:
 
 
 def save_record(record: Record, store: Store, found: Record | None) -> Record:
-    # An interrupted run replaces no finished one; the checkpoint of a result is deleted.
+    # A finished run is replaced by an error only of other code; a result needs no checkpoint.
     finished = found if found is not None and found.status == "ok" else None
     if (
         record.status != "ok"
@@ -257,10 +250,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class Result(NamedTuple):
-    """The end of the execution of a run; without record and `error` another process executes it.
-
-    `trace` is the traceback of a run that failed now.
-    """
+    """The result of an execution; another process executes a run without `record` and `error`."""
 
     record: Record | None = None
     new: bool = False
@@ -296,10 +286,9 @@ def execute(
     spec: RunSpec, store: Store, *, before: str = "", failed: str = "",
     keep_checkpoints: bool = False,
 ) -> Result:  # fmt: skip
-    # An interrupted run of this machine is continued with the threads of the process that began it.
-    # A record in the store is returned, unless its run began at `before` or was interrupted. With a
-    # reason in `failed` the run is recorded as failed instead.
-    # Raises KeyboardInterrupt on Ctrl-C and SIGTERM.
+    # An interrupted run of this machine continues with its threads. A record in the store is
+    # returned, unless its run began at `before` or was interrupted. `failed` is the reason to
+    # record a failure instead. Raises KeyboardInterrupt on Ctrl-C and SIGTERM.
     left, threads = store.locks.state(spec.file_name), torch.get_num_threads()
     if left is not None and left.is_of_this_host and store.checkpoint(spec).exists():
         threads = left.threads

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The published records: in a checkout a link to the folder, in an installed package the lines.
+# The published records: in a checkout a link to their folder, in a package their lines.
 PUBLISHED = Path(__file__).parent / "results"
 
 
@@ -32,8 +32,7 @@ class Content:
     measured: "Sequence[CostRecord]"
 
     def __or__(self, other: "Content") -> "Content":
-        # Of a run that both have, the record of `other`. Costs are of the machines of `other`, if
-        # any.
+        # `other` overrides runs; if it has costs, costs of other machines are dropped.
         machines = {record.spec.machine for record in other.measured or self.measured}
         measured = [m for m in (*self.measured, *other.measured) if m.spec.machine in machines]
         return Content(
@@ -64,7 +63,6 @@ def _last(records: "Iterable[T]") -> list[T]:
 
 
 def content(*stores: Path, curves: bool = False) -> Content:
-    """The content of stores, see `Content.__or__`; without `curves` with the last points alone."""
     from harness.records.store import CostStore, Store
 
     found = (
@@ -72,7 +70,7 @@ def content(*stores: Path, curves: bool = False) -> Content:
                 with_warnings(CostStore.within(store).read())[0])
         for store in stores
     )  # fmt: skip
-    # From the last: costs are of its machines, whatever the stores before it have.
+    # From the last store, whose machines count.
     return reduce(lambda later, earlier: earlier | later, reversed([*found]))
 
 
@@ -104,7 +102,6 @@ def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], li
 
 
 def require_records(found: Content, store: Path) -> None:
-    """Raise `UserError` if a store has nothing that a page shows."""
     if not found.records and not found.broken and found.costs.empty:
         remedy = f"harness run --attention primal --store {shlex.quote(str(store))}"
         raise UserError(f"store {str(store)!r} has no record to report; make some with: {remedy}")

@@ -11,7 +11,7 @@ import torch
 from harness.data import is_out_of_memory
 from zoo.contract import Unsupported
 
-# Rounds of a slow call, before an interval is trusted, and of a fast call.
+# Rounds of a slow call, rounds before an interval is trusted, and rounds of a fast call.
 LEAST_ROUNDS, CERTAIN_ROUNDS, MOST_ROUNDS = 3, 9, 500
 # Half the width of the interval of a median, relative to the median, at which sampling ends.
 TOLERANCE = 0.02
@@ -19,11 +19,10 @@ SHORTEST = 2e-3  # Seconds of a sample, at least: shorter calls are repeated wit
 FLUSHED_BYTES = 256 * 2**20  # Written between two samples on a GPU: more than its L2 cache holds
 TRIAL = 0.3  # Seconds of a short trial, about
 SLOW = 1.0  # Seconds of a call that is timed once in a trial
-# A call that takes more than this multiple of the fastest has no further part in a trial.
-SLOWER = 2.0
+SLOWER = 2.0  # A call this much slower than the fastest leaves a trial
 
 Call = Callable[[], Any]
-# Seconds of one call, as the mean of a number of calls, one after the other.
+# The mean seconds of a number of successive calls.
 Timer = Callable[[Call, int], float]
 Key = TypeVar("Key")
 
@@ -39,7 +38,6 @@ def synchronise(device: torch.device) -> None:
 
 
 def wall_clock(device: torch.device, clock: Callable[[], float] = time.perf_counter) -> Timer:
-    # From an idle device to an idle device.
     def timer(call: Call, repeats: int) -> float:
         synchronise(device)
         start = clock()
@@ -52,7 +50,7 @@ def wall_clock(device: torch.device, clock: Callable[[], float] = time.perf_coun
 
 
 def kernel_clock(device: torch.device) -> Timer:
-    # By CUDA events, each with an empty L2 cache.
+    # CUDA events, each with an empty L2 cache.
     buffer = torch.empty(FLUSHED_BYTES, dtype=torch.int8, device=device)
 
     def timer(call: Call, repeats: int) -> float:
@@ -78,9 +76,8 @@ def sample(
     calls: Sequence[Call], timer: Timer, *, seconds: float = math.inf, rounds: int | None = None,
     shortest: float = SHORTEST, clock: Callable[[], float] = time.monotonic,
 ) -> list[list[float]]:  # fmt: skip
-    # There are `rounds` of one call each, or as many as make the medians certain. No round begins
-    # after `seconds`, once there are `LEAST_ROUNDS`; a call is repeated until a sample takes
-    # `shortest`.
+    # `rounds` of one call each, or as many as make the medians certain, within `seconds` after
+    # `LEAST_ROUNDS`. Short calls are repeated until a sample takes `shortest`.
     start = clock()
     for call in calls:
         timer(call, 1)
@@ -102,7 +99,7 @@ def sample(
 
 
 def short_trial(makers: Mapping[Key, Callable[[], Call]], timer: Timer) -> dict[Key, float]:
-    # Calls that do not fit in memory, or that this machine does not support, are left out.
+    # Without calls that do not fit in memory, or that this machine does not support.
     calls: dict[Key, Call] = {}
     first: dict[Key, float] = {}
     for name, make in makers.items():
@@ -125,8 +122,7 @@ def short_trial(makers: Mapping[Key, Callable[[], Call]], timer: Timer) -> dict[
 
 
 def relative_uncertainty(seconds: Sequence[float]) -> float:
-    # The interval is between order statistics (binomial, normal approximation), so that no shape of
-    # the distribution is assumed.
+    # Between order statistics (binomial, normal approximation): no distribution is assumed.
     ordered, count = sorted(seconds), len(seconds)
     half = 0.98 * math.sqrt(count)
     low, high = max(math.floor(count / 2 - half), 0), min(math.ceil(count / 2 + half), count - 1)

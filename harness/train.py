@@ -21,18 +21,14 @@ from harness.timing import processor_seconds, synchronise
 from tasks.contract import Split
 from tasks.metrics import Metric
 
-# Lowest and highest beta1 of a cycle, the defaults of PyTorch's `OneCycleLR`.
-MOMENTUM = (0.85, 0.95)
-
+MOMENTUM = (0.85, 0.95)  # Lowest and highest beta1 of a cycle, as in PyTorch's `OneCycleLR`
 Step = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
-    # A linear rise from lr / 25 to lr at step `warmup - 1`, then a fall to lr / 250,000.
-    # With `cycle_momentum` beta1 falls from 0.95 to 0.85 and rises again over the same steps;
-    # otherwise it is `betas[0]`. For a warm-up of two steps or more this is
-    # `torch.optim.lr_scheduler.OneCycleLR` with linear annealing; with less, where that divides by
-    # zero, the first step has the highest rate.
+    # `torch.optim.lr_scheduler.OneCycleLR` with linear annealing: a rise from lr / 25 to lr at step
+    # `warmup - 1`, then a fall to lr / 250,000. With a warm-up below two steps, for which PyTorch
+    # divides by zero, the first step has the highest rate.
     peak, last = max(spec.warmup - 1, 0), spec.steps - 1
     lowest, highest = MOMENTUM if spec.cycle_momentum else (spec.betas[0], spec.betas[0])
     if step <= peak:
@@ -43,9 +39,8 @@ def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
 
 
 def cosine(step: int, spec: TrainSpec) -> tuple[float, float]:
-    # As DeiT (Touvron et al., 2021, arXiv 2012.12877), by step and not by epoch.
-    # The rate rises linearly from lr / 1,000 to lr in `warmup` steps, and then follows a cosine
-    # over all steps, which ends at lr / 100.
+    # As DeiT (Touvron et al., 2021, arXiv 2012.12877), by step instead of epoch: a linear rise from
+    # lr / 1,000 to lr in `warmup` steps, then a cosine over all steps, which ends at lr / 100.
     if step < spec.warmup:
         return _lerp(spec.lr / 1000, spec.lr, step / spec.warmup), spec.betas[0]
     weight = (1 - math.cos(math.pi * step / spec.steps)) / 2
@@ -53,11 +48,11 @@ def cosine(step: int, spec: TrainSpec) -> tuple[float, float]:
 
 
 def constant(step: int, spec: TrainSpec) -> tuple[float, float]:
-    # In `warmup` steps the rate rises linearly, from `lr / warmup` at the first.
+    # Rises linearly in `warmup` steps, from `lr / warmup` at the first.
     return spec.lr * min((step + 1) / max(spec.warmup, 1), 1.0), spec.betas[0]
 
 
-# Learning rate and beta1 of a step, by the name in a recipe.
+# Learning rate and beta1 of a step.
 SCHEDULES = {"one-cycle": one_cycle, "cosine": cosine, "constant": constant}
 
 
@@ -70,10 +65,9 @@ class DivergedError(ArithmeticError):
 
 
 class Evaluation(NamedTuple):
-    """The predictions of a model for a split: the value of each, and the metric of their mean.
+    """Values of predictions, (n,) or (n, a) as the targets; see `tasks.metrics.Measure`.
 
-    Values are (n,) or (n, a), as the targets; see `tasks.metrics.Measure`. `answered` counts
-    targets.
+    `metric` is of their mean over `answered` targets.
     """
 
     values: Shaped[Tensor, "n ..."]
@@ -106,7 +100,7 @@ class Trainer:
         self.optimizer = OPTIMISERS[spec.optimiser](model, spec)
 
     def step(self, number: int) -> dict[str, Tensor]:
-        # Losses are by name, as tensors on the device.
+        # Returns losses by name, as tensors on the device.
         lr, momentum = SCHEDULES[self.spec.schedule](min(number, self.spec.steps - 1), self.spec)
         for group in self.optimizer.param_groups:
             group["lr"], group["betas"] = lr, (momentum, self.spec.betas[1])
@@ -118,7 +112,7 @@ class Trainer:
                 scores, losses = self.forward(part)
             losses = {"task": self.answers.loss(scores, part.targets), **losses}
             if len(parts) > 1:
-                # The mean over the answers of all parts.
+                # Together the mean over the answers of all parts.
                 share = count / torch.stack(counts).sum()
                 losses = {name: share * loss for name, loss in losses.items()}
             torch.stack([*losses.values()]).sum().backward()
@@ -153,14 +147,14 @@ def autocast(device: str, precision: str) -> torch.autocast:
 
 
 class Progress(BaseModel):
-    """The state of a run; with the state of the trainer, all that is needed to resume it.
+    """The state of a run; a checkpoint has it with the state of the trainer.
 
     Attributes:
         best: the score on dev at `best_step`, with the parameters `best_state`.
-        best_on_test: the best score on test so far; None unless the recipe asks for it.
+        best_on_test: the best score on test so far, if the recipe asks for it.
         elapsed: seconds since the start of the run, over all processes.
-        environment: that in which the run was started.
-        version: the versions of what is computed, as `Record.version`.
+        environment: the environment at the start of the run.
+        version: as `Record.version`.
         processor: the fields of `harness.records.record.Processor`.
         sums: the sum of each loss since the last point of the curve.
     """
@@ -194,10 +188,10 @@ def fit(
     save: Callable[[], None], save_is_due: Callable[[], bool] = lambda: False,
     test: Split | None = None, groups: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:  # fmt: skip
-    # Between points, about a hundred, nothing synchronises with the device. `on_point` is called
-    # with every point, `save` after each evaluation and whenever it is due, when `progress` is
-    # complete. On `test`, evaluated with dev, nothing is selected; `groups` are parts of dev with
-    # scores of their own. Raises DivergedError if a loss is not finite at a point of the curve.
+    # Synchronises with the device only at the points of the curve, about a hundred. Calls
+    # `on_point` with every point, and `save` after each evaluation and whenever it is due. `test`
+    # is evaluated with dev and selects nothing; `groups` are parts of dev with separate scores.
+    # Raises DivergedError if a loss is not finite at a point.
     spec, evaluations = trainer.spec, evaluation_steps(trainer.spec)
     interval = max(1, spec.steps // 100)
     trainer.model.train()
@@ -232,7 +226,7 @@ def _point(
     trainer: Trainer, dev: Split | None, test: Split | None, progress: Progress, steps: int,
     groups: Mapping[str, Tensor],
 ) -> Point:  # fmt: skip
-    # `progress` keeps the best result on dev, its step and its parameters; its sums start again.
+    # Updates the best result in `progress`, and restarts its sums.
     losses = {name: total.item() / steps for name, total in progress.sums.items()}
     progress.sums = {}
     for name, mean in losses.items():
@@ -266,7 +260,7 @@ def evaluation_steps(spec: TrainSpec) -> list[int]:
 def _advance(
     trainer: Trainer, progress: Progress, until: int, save_is_due: Callable[[], bool]
 ) -> bool:
-    # Return whether `until` was reached before a checkpoint is due.
+    # Returns whether it reached `until` before a checkpoint was due.
     start = time.perf_counter()
     sums, due = progress.sums, False
     while progress.step < until and not due:

@@ -1,7 +1,4 @@
-"""The command line: `main` is the entry point; each subcommand is a module of this package.
-
-A command parses its options, calls functions of `harness` and `reports`, and prints.
-"""
+"""The command line: `main` is the entry point, each command is a module of this package."""
 
 import logging
 import os
@@ -16,13 +13,10 @@ from harness.interrupts import Interrupts, Terminated
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 on success, 1 where a run or a check failed, 2 on bad input.
-
-    `argv` are the arguments, by default the process's.
-    """
+    """Run the command line and exit: 0 on success, 1 if a run or a check failed, 2 on bad input."""
 
     def command() -> int:
-        # Imported here, so that an interrupt during the imports is one line on stderr as well.
+        # Imported here: an interrupt during the imports is one line on stderr, too.
         from harness.cli.commands import app
         from harness.cli.process import invoke
 
@@ -32,14 +26,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def execute(command: Callable[[], int]) -> NoReturn:
-    """Run `command` and exit with the code that it returns.
+    """Run `command` and exit with the code that it returns, or with one line on stderr.
 
-    Bad input is one line on stderr and exit code 2. An interrupt is exit code 130, SIGTERM 143.
-    If a plug-in or a library tries to end the process, the exit code is 1.
+    Bad input has exit code 2, an interrupt 130, SIGTERM 143; a plug-in or a library that tries to
+    end the process has 1.
     """
     # Otherwise the profiler that measures allocations writes messages to stderr.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    # Commands only write figures; a notebook names a backend that may not be installed here.
+    # A notebook names a backend that may not be installed here.
     os.environ["MPLBACKEND"] = "agg"
     try:
         with Interrupts(), warnings.catch_warnings(), _lines():
@@ -76,7 +70,7 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:
-        # No command raises it: a plug-in that calls `sys.exit(0)` has not succeeded.
+        # A plug-in that calls `sys.exit(0)` has not succeeded.
         text = printable(in_one_line(error))
         return 1, f"harness: a plug-in or library ended the command ({text})"
     finally:
@@ -100,7 +94,7 @@ class _Lines(logging.Handler):
         from zoo.registry import printable
 
         stream = sys.stderr if record.levelno >= logging.ERROR else sys.stdout
-        # A run does not fail because its output cannot be written; the command does, at its end.
+        # Output that cannot be written fails the command at its end, not the run.
         with suppress(OSError, UnicodeError):
             lines = map(printable, record.getMessage().split("\n"))
             stream.write("".join(f"{line}\n" for line in lines))

@@ -1,4 +1,4 @@
-"""`harness check`: run the conformance checks of a variant or a task."""
+"""`harness check`: the conformance checks of a variant or a task, and of a published row."""
 
 from pathlib import Path
 from time import perf_counter

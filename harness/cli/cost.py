@@ -36,7 +36,7 @@ class CostOptions(arguments.Shared):
     heads: Size = 2
     causal: bool = False
     seconds: Annotated[float, {"min": 0}] = 3.0
-    # A larger number exceeds the largest timeout of the operating system.
+    # The operating system has a largest timeout.
     timeout: Annotated[float, {"min": 1, "max": 10**6}] = 600.0
 
 

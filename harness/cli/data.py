@@ -1,5 +1,7 @@
 """`harness data`: list, fetch and import data sets."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -50,13 +52,26 @@ def fetch(task: Task, offline: bool = False) -> None:
         task: The task whose data to download.
         offline: Use only what was downloaded before.
     """
-    from harness.cli.console import download
     from tasks.data.sources import fetch_data
 
-    with download(task) as watch:
+    with _bar(task) as watch:
         fetched = fetch_data(task, watch, offline)
     typer.echo(printable(f"{'present' if fetched.present else 'fetched'}: {fetched.path}"))
     typer.echo(f"terms: {fetched.terms}")
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Callable[[str, int, int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console, text = Console(stderr=True), TextColumn("[bold]{task.description}")
+    columns = (text, BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        row = bar.add_task(name, total=None)
+        yield lambda file, done, total: bar.update(
+            row, description=f"{name}: {file}", completed=done, total=total
+        )
 
 
 data = group(help="List, download and import data sets.")

@@ -1,4 +1,4 @@
-"""The content of every generated file of this repository, from its records."""
+"""The content of every generated file of this repository, made from its records."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -18,8 +18,6 @@ TEXTS = {
     "store": "Folder of records, a JSON file a run",
     "as_json": "Print one JSON document; progress goes to stderr",
 }
-
-# The flags of options that have another one than their name.
 FLAGS = {"attention": ("--attention", "-a"), "task": ("--task", "-t"), "as_json": ("--json",)}
 
 
@@ -30,11 +28,8 @@ def group(**options: Any) -> typer.Typer:
 
 
 def add_command(app: typer.Typer, function: Callable[..., Any]) -> None:
-    """Add a command; its options are the parameters of `function`, with the help of its docstring.
-
-    A dataclass as the only parameter has the options as its fields. A command with an `Answer` has
-    `--json` as well.
-    """
+    # The options are parameters of `function`, or fields of its only parameter, a dataclass; their
+    # help is in the docstring. A command with an `Answer` has `--json` as well.
     kind: Any = next((p.annotation for p in inspect.signature(function).parameters.values()), None)
     of_class = bool(is_dataclass(kind))
     documented = kind if of_class else function
@@ -54,11 +49,8 @@ def add_command(app: typer.Typer, function: Callable[..., Any]) -> None:
 
 
 def option(field: str, kind: Any, default: Any, text: str) -> Parameter:
-    """The option of that name, type and default, whose docstring says `text` of it.
-
-    The type is a text, a number, a flag, a path, or a list of texts; `Annotated` adds arguments of
-    `typer.Option`, as `{"min": 1}`, and `{"argument": True}`, which needs no flag.
-    """
+    # `Annotated` adds arguments of `typer.Option`, as `{"min": 1}`, or `{"argument": True}` for an
+    # argument without a flag.
     kind, *added = get_args(kind) if get_origin(kind) is Annotated else (kind,)
     how: dict[str, Any] = {"help": f"{text}."} | {k: v for more in added for k, v in more.items()}
     types, name = (kind, *get_args(kind)), field.strip("_").replace("_", "-")
@@ -74,7 +66,7 @@ def option(field: str, kind: Any, default: Any, text: str) -> Parameter:
 
 
 def path(text: str | Path) -> Path:
-    # An empty path would name the current folder.
+    # An empty path would be the current folder.
     if not str(text):
         raise typer.BadParameter("the path is empty; give a path, or '.' for the current folder.")
     return Path(text)

@@ -1,8 +1,7 @@
 """Writes every generated file of this repository from its records: `python -m harness.cli.pages`.
 
-With `--check` nothing is written. It names the files that are out of date or cannot be made here,
-as without an extra package, and exits 1 if there are any. Measurements are records, and this
-program makes none; `--fit` fits missing baselines.
+`--check` only names files that are out of date or cannot be made here, and exits 1 if there are
+any; `--fit` fits missing baselines first.
 """
 
 import sys
@@ -28,9 +27,7 @@ from harness.records.suites import names
 from zoo.registry import UserError, first_line
 from zoo.variants import variants
 
-# Files that are made with a table that is compared, and differ by the library that wrote them
-NOT_COMPARED = (".parquet", ".png", ".svg")
-
+NOT_COMPARED = (".parquet", ".png", ".svg")  # They depend on libraries; their tables are compared
 PAGES = (".md", ".csv", ".png", ".svg")  # Suffixes of files that are made from records
 
 
@@ -76,7 +73,7 @@ def main(options: PagesOptions) -> None:
             lines += [f"out of date: {file}: python -m harness.cli.pages" for file in old]
         else:
             new = {file: files[file] for file in files if _differs(file, files[file])}
-            # A figure names the digest of its table, which stays where only last digits differ.
+            # Figures name the digest of their table, which stays if only last digits differ.
             kept = {file.with_suffix("") for file in files.keys() - new.keys()
                     if file.suffix == ".csv" and file.read_bytes() != files[file]}  # fmt: skip
             for file in [file for file in new if file.suffix in NOT_COMPARED]:

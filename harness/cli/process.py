@@ -14,19 +14,11 @@ from typer.core import TyperCommand
 
 from zoo.registry import UserError, printable
 
-# Depending on its version, Typer uses the package click or a copy of it.
-USAGE_ERROR: Any = typer.BadParameter.__base__
+USAGE_ERROR: Any = typer.BadParameter.__base__  # Of click, or of Typer's copy of it
 
 
 class Answer(NamedTuple):
-    """What a command prints at its end.
-
-    Attributes:
-        text: what is printed.
-        document: what is printed in its place with `--json`; the text where it is None.
-        code: the exit code.
-        files: that were written; with `--json` they are printed on stderr.
-    """
+    """The output of a command: text, or a document with `--json`, exit code, and written files."""
 
     text: str = ""
     document: Any = None
@@ -36,8 +28,7 @@ class Answer(NamedTuple):
 
 class Command(TyperCommand):
     def invoke(self, ctx: Any) -> None:
-        # With `--json`, stdout has one document alone, in which numbers that are not finite are
-        # null.
+        # With `--json`, stdout has only one document; numbers that are not finite are null.
         as_json = ctx.params.get("as_json")
         with redirect_stdout(sys.stderr) if as_json else nullcontext():
             answer = super().invoke(ctx)
@@ -76,7 +67,7 @@ class Command(TyperCommand):
 
 
 def invoke(app: typer.Typer, name: str, argv: Sequence[str]) -> int:
-    # Not `app()`, which makes an exit code of every interrupt, SIGTERM included.
+    # Not `app()`, which turns every interrupt and SIGTERM into an exit code.
     command = typer.main.get_command(app)
     try:
         with command.make_context(name, list(argv)) as context:
@@ -84,7 +75,7 @@ def invoke(app: typer.Typer, name: str, argv: Sequence[str]) -> int:
     except typer.Exit as end:
         return end.exit_code
     except USAGE_ERROR as error:
-        # A command of commands that is given alone lists them: that is no error.
+        # A group of commands without a command lists them.
         if (text := error.format_message()).startswith("Usage:"):
             typer.echo(text)
             return 0
@@ -92,7 +83,7 @@ def invoke(app: typer.Typer, name: str, argv: Sequence[str]) -> int:
 
         text, cause = " ".join(text.split()), error.__cause__ or error.__context__
         if isinstance(cause, ValidationError):
-            # The message gives only the rule.
+            # The message has only the rule.
             text += f", not {cause.errors()[0]['input']!r}."
         path = error.ctx.command_path if error.ctx else name
         raise UserError(f"{text} See: {path} --help") from error

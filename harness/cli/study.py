@@ -1,4 +1,4 @@
-"""`harness study NAME`: the studies of `harness.studies`, each imported when it is called."""
+"""`harness study NAME`: a study of `harness.studies`, imported when it is called."""
 
 import inspect
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""One measurement of a cost sweep, made in this process, and the limits of its device."""
+"""One measurement of a cost sweep in this process, and the limits of its device."""
 
 import time
 from functools import cache, partial
@@ -27,27 +27,21 @@ from zoo.cost import peak_bytes
 
 # AdamW reads a parameter, its gradient and both moments, and writes all but the gradient.
 OPTIMISER_TRANSFERS = 7
-
-# Calls of a measurement after its first one, at least: warm-up, samples, memory and operations.
+# Calls after the first one, at least: warm-up, samples, memory and operations.
 REMAINING_CALLS = 2 + LEAST_ROUNDS + 3
-
-TRIAL_CALLS = 8  # Calls of SDPA softmax that a trial of two backends takes as long as, at most
-
-# Share of the time of SDPA that another backend takes at most where it is chosen: two that are
-# equally fast must not change places from one process to the next.
+TRIAL_CALLS = 8  # A trial of two backends takes as long as so many calls of SDPA, at most
+# Other backends must take less than this share of SDPA's time: equally fast ones must not change
+# places between processes.
 MARGIN = 0.95
-
-# Size of the copied tensor: larger than every cache.
-COPIED_BYTES = {"cpu": 256 * 2**20, "cuda": 2 * 2**30}
-
+COPIED_BYTES = {"cpu": 256 * 2**20, "cuda": 2 * 2**30}  # Larger than every cache
 SIDE = {"cpu": 1024, "cuda": 8192}  # Rows and columns of the matrices
 
 
 def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> Measured:
-    # Where SDPA softmax would exceed `timeout` seconds, it is left out.
+    # Without SDPA softmax if it would exceed the timeout.
     end, timer = time.monotonic() + timeout, timer_of(torch.device(spec.device))
     timed = prepare(spec)
-    # First what is measured, so that an error here is of it.
+    # First, so that its errors are not those of softmax.
     first = timer(timed.call, 1)
     softmax, no_ratio = _softmax(spec, timer, end - REMAINING_CALLS * first)
     reference, fastest = next(iter(softmax.items()), ("", timed))
@@ -69,7 +63,6 @@ def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> M
 
 
 def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, TimedCall], str]:
-    # Others than SDPA need the margin.
     names, fastest = candidates(spec), SDPA
 
     @cache
@@ -106,15 +99,14 @@ def _memory(spec: CostSpec, timed: TimedCall, softmax: TimedCall | None) -> dict
 
 
 def memory_batch(spec: CostSpec) -> int:
-    # One sample where the batch differs by length.
+    # One sample if the batch depends on the length.
     return spec.batch if batching_of(spec.batching)[0] == "batch" else 1
 
 
 def required_bytes(spec: CostSpec, timed: TimedCall) -> int:
-    # Evaluation reads the tokens and the parameters and writes new tokens; training also reads the
-    # gradient of the new tokens and writes the gradients of tokens and parameters; decoding also
-    # reads the state. A model has these transfers in each of its layers, and the optimiser's. Any
-    # more is the choice of an implementation.
+    # Evaluation reads tokens and parameters and writes new tokens; training also reads the gradient
+    # of the new tokens and writes gradients of tokens and parameters; decoding also reads the
+    # state. A model has these transfers in each layer, and those of the optimiser.
     item = 2 if spec.precision == "bf16" else 4
     tokens = spec.batch * (1 if spec.operation == "decode" else spec.length)
     training = spec.operation in ("train", "packed")
@@ -125,7 +117,7 @@ def required_bytes(spec: CostSpec, timed: TimedCall) -> int:
 
 
 def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
-    # Each product of two tensors has two more in the backward pass, one for each gradient.
+    # Each product of two tensors has two products in the backward pass.
     if not isinstance(module, Attention) or spec.operation in ("packed", "decode"):
         return None
     forward = module.analytic_flops(spec.length)
@@ -144,13 +136,13 @@ def _bytes(spec: CostSpec, timed: TimedCall) -> tuple[int, int]:
 def measure_limits(device: torch.device, precision: str, seconds: float = 1.0) -> Limits:
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     count, side = COPIED_BYTES[device.type] // 4, SIDE[device.type]
-    # Not zeros: pages that were never written are all one page, which the cache holds.
+    # Not zeros: unwritten pages are all one page, which the cache holds.
     source, target = (torch.ones(count, device=device) for _ in range(2))
     left, right, product = (torch.ones(side, side, device=device, dtype=dtype) for _ in range(3))
     calls = [partial(target.copy_, source), partial(torch.mm, left, right, out=product)]
     copies, products = sample(calls, timer_of(device), seconds=seconds)
     del calls, source, target, left, right, product
-    # The processes of the measurements need the memory that this process would keep.
+    # Processes of measurements need the memory.
     torch.cuda.empty_cache()
     return Limits(
         bytes_per_second=2 * COPIED_BYTES[device.type] / median(copies),

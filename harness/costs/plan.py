@@ -29,23 +29,16 @@ from zoo.contract import Size, Unsupported
 from zoo.registry import UserError, Value, changed
 from zoo.variants import variants
 
-NAIVE = "naive"  # The backend of softmax that is its formula
-
-# Its exact implementations by kind of device.
+NAIVE = "naive"  # The formula of softmax
+# Exact implementations of softmax.
 BACKENDS: Mapping[str, tuple[str, ...]] = {"cpu": (SDPA, NAIVE), "cuda": (SDPA, NAIVE, "xformers")}
+WEIGHTS = 3  # Tensors of the size of the weights of all layers in the memory of the formula, about
+SHARE = 0.25  # Share of the machine's memory that these may take, at most
 
-# Tensors of the size of the weights of all layers that the formula has in memory, about.
-WEIGHTS = 3
-
-SHARE = 0.25  # Share of the memory of the machine that these may take, at most
-
-
-RECIPE = "laptop"  # The recipe of the model, where the level is `step`
-MODEL = "model"  # The owner of the settings of that model
-
+RECIPE = "laptop"  # The recipe of the model of level `step`
+MODEL = "model"  # The owner of its settings
 SETTINGS = ("depth", "feed_forward", "head", "dropout", "recompute")
-
-LARGEST = 2**31  # The most samples of a call, or tokens of all of them
+LARGEST = 2**31  # The most samples of a call, or tokens in all
 
 
 def measurements(
@@ -54,12 +47,12 @@ def measurements(
     precision: str = "auto", device: str = "auto", settings: Settings = NONE,
     references: bool = True,
 ) -> list[CostSpec]:  # fmt: skip
-    # Prefill, decoding, and variants that are causal only, always are causal. With `references`
-    # softmax by its backends is measured, too. A variant without a pass is left out with a warning.
+    # Prefill, decoding, and variants without a bidirectional form are always causal. `references`
+    # adds the backends of softmax. Variants without a pass are skipped with a warning.
     require_known("pass", operations, PASSES)
     require_known("level", [level], LEVELS)
     kind = pick_device(device)
-    # Rejects a width that the heads do not divide.
+    # Rejects widths that heads do not divide.
     Size(dim=dim, heads=heads, max_len=max(lengths), causal=False, dropout=0.0)
     _check(attentions, operations, level, settings)
     model = _model(dim, heads, settings.get(MODEL, {})) if level == "step" else None
@@ -150,7 +143,7 @@ def _spec(
         revision=REVISIONS.get(operation, 1),
     )  # fmt: skip
     reference = reference_of(spec)
-    # On a CPU `auto` is the faster of the two rows that every sweep has.
+    # On a CPU `auto` is the faster of two rows that every sweep has.
     auto = spec.options == {REFERENCE: {}} and spec.device == "cpu"
     is_reference = spec.model_copy(update={"overrides": {}}) == reference
     return reference if auto or is_reference else spec
@@ -169,12 +162,12 @@ def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
 
 
 def candidates(spec: CostSpec) -> list[str]:
-    # The formula only where its weights fit, a compiled model with SDPA.
+    # The formula only if its weights fit; for compiled models, for which the compiler has a kernel
+    # of SDPA, only SDPA.
     weights = spec.batch * spec.heads * spec.length * (spec.model.depth if spec.model else 1)
     weights *= 1 if spec.operation == "decode" else spec.length
     needed = WEIGHTS * weights * (2 if spec.precision == "bf16" else 4)
     if spec.train and spec.train.compiled:
-        # Each would be compiled; the compiler has a kernel for SDPA alone.
         return [SDPA]
     fits = needed <= SHARE * memory_of(spec.device)
     return [name for name in BACKENDS[spec.device] if name != NAIVE or fits]

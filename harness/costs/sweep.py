@@ -41,8 +41,7 @@ from zoo.registry import UserError, in_one_line
 from zoo.variants import variants
 
 LOG = logging.getLogger(__name__)
-
-SHARE = 0.9  # Share of the available memory for a measurement on a CPU: with more, others would end
+SHARE = 0.9  # Share of the available memory that a measurement on a CPU may take
 
 
 class Outcome(NamedTuple):
@@ -77,7 +76,7 @@ def _measure(measure: Callable[[], Measured], device: str, threads: int) -> Outc
             _limit_memory()
         return Outcome("ok", "", measure())
     except BaseException as error:
-        # SystemExit as well: a variant must not end the process without a reason.
+        # SystemExit, too: a variant must not end the process without a reason.
         out = is_out_of_memory(error)
         if not out:
             traceback.print_exc()
@@ -96,13 +95,12 @@ def sweep(
     specs: Sequence[CostSpec], store: CostStore, measure: Callable[[CostSpec], Outcome], *,
     rerun: bool, keep_outdated: bool = False, clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[CostRecord, bool]]:  # fmt: skip
-    # A record of earlier code is not final, unless `keep_outdated`; with `rerun` none is. After a
-    # measurement that does not end in `ok`, the longer ones of its row are skipped, and their
-    # records say so.
+    # After a measurement that does not end in `ok`, longer ones of its row are `skipped`. Records
+    # of earlier code are measured again, unless `keep_outdated`.
     store.remove_partial_files()
     rows: dict[str, dict[str, CostSpec]] = {}
     for spec in specs:
-        # Before anything is measured: it rejects a file that is not a record.
+        # Rejects a file that is not a record, before anything is measured.
         store.find(spec)
         row = spec.model_copy(update={"length": 1, "batch": 1}).id
         rows.setdefault(row, {})[spec.id] = spec
@@ -110,7 +108,7 @@ def sweep(
         reason = ""
         for spec in sorted(row.values(), key=attrgetter("length")):
             found = None if rerun else store.find(spec)
-            # A failed measurement could end in another way now.
+            # A failed measurement may succeed now.
             final = found if found and found.status not in ("failed", "skipped") else None
             if final and not keep_outdated and is_outdated(final):
                 final = None

@@ -1,4 +1,4 @@
-"""The call that a measurement of cost times, as its specification describes it."""
+"""The timed call of a measurement, by its specification."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +20,11 @@ from zoo.contract import Attention, Size, Unsupported, decoding
 from zoo.cost import backends, flops, state_bytes
 from zoo.variants import variants
 
-# Vocabulary size and number of classes of the model where the level is `step`.
-VOCABULARY, CLASSES = 256, 10
+VOCABULARY, CLASSES = 256, 10  # Of the model of level `step`
 
 
 @dataclass(frozen=True)
 class TimedCall:
-    # The module that is called, and bytes of a state of decoding.
-
     call: Callable[[], Any]
     module: torch.nn.Module
     state_bytes: int | None = None
@@ -103,7 +100,7 @@ def counts(spec: CostSpec, timed: TimedCall) -> tuple[int, str]:
         shape = (spec.batch, length, spec.dim)
         backend = backends(timed.module, torch.device(spec.device), shape)
     if spec.train and spec.train.compiled:
-        # Operations are counted in PyTorch's calls, which a compiled model does not make.
+        # A compiled model does not make the PyTorch calls that are counted.
         train, backend = spec.train.model_copy(update={"compiled": False}), "compiled"
         timed = prepare(spec.model_copy(update={"train": train}))
     return flops(timed.call), backend
@@ -139,7 +136,7 @@ def _evaluation(
 
 
 def _decoding(spec: CostSpec, layer: Attention) -> TimedCall:
-    # After a prompt of `spec.length` tokens; a state that does not grow needs none.
+    # After a prompt of `spec.length` tokens, unless the state has a fixed size.
     token = torch.randn(spec.batch, spec.dim, device=spec.device)
     layer.eval()
     with torch.inference_mode(), autocast(spec.device, spec.precision):

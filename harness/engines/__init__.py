@@ -1,10 +1,9 @@
 """Engines that execute the runs of a grid: in this process, in several, on Ray, under Slurm.
 
 An engine is a module of this package with one function, `create(resources, store)`. It returns a
-`concurrent.futures.Executor`, or None for this process. Records are in the folder `store`. The
-executor calls each function in a process of this machine or another one that has the folder. A
-future has an error where its process ended before the call did. `shutdown` ends all calls; runs
-write a checkpoint first.
+`concurrent.futures.Executor`, or None for this process. The executor calls each function in a
+process of a machine with the folder `store` of the records. If the process ends before the call,
+the future has an error. `shutdown` ends all calls; runs write a checkpoint first.
 """
 
 import os
@@ -22,7 +21,7 @@ import torch
 from harness.records.fields import Device, require_known
 from zoo.registry import UserError, require_memory
 
-WORKER_BYTES = 2**27  # What a process takes that has imported PyTorch, at least
+WORKER_BYTES = 2**27  # Memory of a process that has imported PyTorch, at least
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +29,8 @@ class Resources:
     """The resources of the runs of a grid; see the options of `harness run`.
 
     Attributes:
-        isolated: whether the process of a run executes no other run.
-        parameters: of Slurm's jobs, such as `partition` and `time`, by name.
+        isolated: whether each run has its own process.
+        parameters: parameters of Slurm's jobs, such as `partition` and `time`.
     """
 
     engine: str = "local"
@@ -59,7 +58,6 @@ def resources(
     engine: str = "local", *, workers: int = 0, threads: int = 0, device: str = "auto",
     parameters: Mapping[str, str] | None = None,
 ) -> Resources:  # fmt: skip
-    """The resources of runs; see `Resources`."""
     from harness.environment import pick_device
 
     require_known("engine", [engine], names())

@@ -1,7 +1,7 @@
-"""The engine of this machine: one run after the other in this process, or a process a run.
+"""The engine of this machine: one run after the other in this process, or a process for each run.
 
-`ProcessPoolExecutor` is no substitute: it breaks as a whole when one of its processes is killed,
-and those outlive a command that is killed.
+`ProcessPoolExecutor` breaks when one of its processes is killed, and its processes outlive a killed
+command.
 """
 
 import multiprocessing
@@ -23,7 +23,7 @@ import torch
 from harness.engines import Resources
 from harness.interrupts import ending, ignore_interrupts
 
-# Modules of runs and measurements; the last, to count operations, takes seconds to import.
+# The last one, which counts operations, takes seconds to import.
 PRELOADED = ("harness.runner", "harness.costs.sweep", "torch._dynamo")
 
 
@@ -36,16 +36,15 @@ def create(resources: Resources, store: Path) -> Executor | None:
 class Processes(Executor):
     """Calls each function in a new process, a copy of a server that has imported `PRELOADED`.
 
-    The process ends with the call. If this process is killed, it ends as by SIGTERM.
+    The process ends with the call, or by SIGTERM if this process is killed.
     """
 
     def __init__(self, gpus: Sequence[str] = ()) -> None:
-        # Each process uses the least used one of `gpus`, names for `CUDA_VISIBLE_DEVICES`.
+        # Each process uses the least used of `gpus`, names for `CUDA_VISIBLE_DEVICES`.
         self.calls: dict[str, int] = dict.fromkeys(gpus, 0)
         self.running: dict[Future[Any], BaseProcess] = {}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        # The error of a process that ends before its call does is `BrokenExecutor`.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([*PRELOADED])
         gpu = min(self.calls, key=lambda name: self.calls[name], default="")
@@ -65,7 +64,7 @@ class Processes(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        # A second interrupt meanwhile ends them at once.
+        # A second interrupt kills the processes.
         try:
             for process in [*self.running.values()]:
                 process.terminate()
@@ -98,7 +97,7 @@ class Processes(Executor):
 
 def _call(sender: Connection, environment: Mapping[str, str], call: Callable[[], Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ |= environment  # as it is now; the server has that of its start
+    os.environ |= environment  # the server has the environment of its start
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         sender.send(call())

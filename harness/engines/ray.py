@@ -1,4 +1,4 @@
-"""The engine that spreads runs over a Ray cluster; see docs/grids.md."""
+"""The engine of runs on a Ray cluster; see docs/grids.md."""
 
 import signal
 from collections.abc import Callable
@@ -18,13 +18,11 @@ def create(resources: Resources, store: Path) -> Executor:
 
 
 class _Cluster(Executor):
-    # Ray does not repeat a call whose process or node ends.
-
     def __init__(self, resources: Resources) -> None:
         self.ray: Any = import_extra("--engine ray", "ray", "ray")
         handler = signal.getsignal(signal.SIGTERM)
         self.ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        signal.signal(signal.SIGTERM, handler)  # Ray replaces it by one that exits
+        signal.signal(signal.SIGTERM, handler)  # Ray's would exit
         self.call: Any = self.ray.remote(
             num_cpus=resources.threads_of_run, num_gpus=int(resources.device == "cuda"),
             max_retries=0, max_calls=int(resources.isolated),

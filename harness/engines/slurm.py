@@ -1,4 +1,4 @@
-"""The engine that executes runs as jobs of Slurm, through submitit; see docs/grids.md."""
+"""The engine of runs as jobs of Slurm, through submitit; see docs/grids.md."""
 
 import os
 import signal
@@ -15,16 +15,12 @@ from tasks.data.extras import import_extra
 from zoo.registry import UserError, in_one_line
 
 SECONDS_PER_LOOK = 0.5  # Seconds between two looks at the jobs
-
-# Time limit of a job, after which Slurm queues it again, unless another one is given.
-MINUTES = 24 * 60
-
-# Parameters that submitit has for every kind of cluster; all others are Slurm's.
+MINUTES = 24 * 60  # Default time limit of a job; then Slurm queues it again
+# Parameters of submitit for every kind of cluster; all others are Slurm's.
 SHARED = ("timeout_min", "mem_gb", "name", "stderr_to_stdout")
 
 
 def create(resources: Resources, store: Path) -> Executor:
-    # `resources.parameters` are options of `sbatch`, such as `partition`, and of submitit.
     submitit: Any = import_extra("--engine slurm", "submitit", "slurm")
     jobs = submitit.AutoExecutor(folder=store.absolute() / ".jobs")
     named = {
@@ -43,8 +39,6 @@ def create(resources: Resources, store: Path) -> Executor:
 
 
 class _Jobs(Executor):
-    # Without Slurm a job is a process here.
-
     def __init__(self, jobs: Any) -> None:
         self.jobs, self.running, self.ended = jobs, [], threading.Event()
         threading.Thread(target=self._look, daemon=True).start()
@@ -55,7 +49,7 @@ class _Jobs(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        # It does not wait for the jobs.
+        # Without waiting for the jobs.
         self.ended.set()
         for job, _ in self.running:
             job.cancel(check=False)

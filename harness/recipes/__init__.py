@@ -29,9 +29,7 @@ from harness.records.suites import SUFFIX, Suite, SuiteQuestion
 from harness.records.toml_files import Parts, Table, merged, read_toml, validated
 from zoo.registry import UserError, Value, unknown
 
-# The recipes of this package, from the smallest to the largest number of steps.
-NAMES = ("smoke", "laptop", "paper")
-
+NAMES = ("smoke", "laptop", "paper")  # By their number of steps
 FOLDER = Path(__file__).parent
 
 
@@ -48,11 +46,12 @@ class TaskRecipe(Frozen):
 
 
 class Recipe(Frozen):
-    """A named recipe: fields of the models, of `TrainSpec`, and options of variants, on every task.
+    """A named recipe: fields of models and of `TrainSpec`, and options of variants, for every task.
 
     Attributes:
-        other: the recipe of a task that `tasks` does not name; None where there is none.
-        question: of a suite, whose only task `tasks` has, and which fixes positions and precision.
+        other: the recipe of tasks that `tasks` does not name.
+        question: the question of a suite, which fixes positions and precision; `tasks` has only its
+            task.
     """
 
     name: str
@@ -81,7 +80,7 @@ class Recipe(Frozen):
 
     @property
     def declared(self) -> str:
-        # Options of variants do not count: they belong to a row. Empty without a question.
+        # Without options of variants, which belong to a row. Empty without a question.
         if self.question is None:
             return ""
         fields = {"name", "title", "asks", "note", "variants", "rotary", "seeds", "more_seeds",
@@ -115,7 +114,7 @@ def find(name: str) -> Recipe:
 
 
 def of_question(suite: Suite, name: str) -> Recipe:
-    # Without `train.lr` the rate is the middle one of its rates.
+    # By default the rate is the middle one of its rates.
     question = suite.question(name)
     if "/" in question.recipe and not question.recipe.endswith(SUFFIX):
         raise UserError(

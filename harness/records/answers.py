@@ -17,14 +17,14 @@ MOST_CLUSTERS = 10**7  # Clusters of the largest test split whose values a recor
 
 
 class CorrectAnswers(Frozen):
-    """The correct and the wrong answers of a test split, cluster by cluster.
+    """Whether each answer of a test split is correct, cluster by cluster.
 
-    A cluster holds the answers that refer to one sequence: they depend on each other, so that the
-    clusters, and not the answers, are a sample. Runs on the same test split have the same clusters.
+    The answers about one sequence depend on each other: they are a cluster, and clusters are the
+    sample. Runs on the same test split have the same clusters.
 
     Attributes:
-        bits: base64 of a bit for each answer, 1 if correct, from the highest of a byte; the rest 0.
-        clusters: pairs of a number of answers and the number of successive clusters with as many.
+        bits: base64 of one bit an answer, 1 if correct, highest bit of a byte first; the rest 0.
+        clusters: pairs of a number of answers and the count of successive clusters of that size.
     """
 
     kind: Literal["bits"] = "bits"
@@ -80,9 +80,9 @@ class CorrectAnswers(Frozen):
 
 
 class ClusterValues(Frozen):
-    """The sum of a value of each prediction, cluster by cluster, such as the articles of a text.
+    """Sums of values of predictions, cluster by cluster, such as the articles of a text.
 
-    Values are cross-entropies in nats, or the return of an episode; `sizes` count predictions.
+    Values are cross-entropies in nats, or returns of episodes; `sizes` count predictions.
     """
 
     kind: Literal["values"] = "values"

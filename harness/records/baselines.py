@@ -1,4 +1,4 @@
-"""Results on a task without attention: its baselines, and the study of shallow models."""
+"""Results on a task without attention: its baselines, and shallow models."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -8,13 +8,11 @@ from harness.records.record import Environment
 from harness.records.spec import TaskSpec
 from tasks.metrics import Metric
 
-FOLDER = "baselines"
-
 
 class TaskBaselines(Frozen):
-    """The baselines of a task on given data; `left` are steps that are not fitted yet, in order.
+    """The baselines of a task on its data; `left` names the steps that remain to be fitted.
 
-    `version` is of the set of baselines that the code has: `tasks.BASELINES_VERSION`.
+    `version` is `tasks.BASELINES_VERSION`, the set of baselines of the code.
     """
 
     schema_version: Literal[2] = 2
@@ -28,7 +26,7 @@ class TaskBaselines(Frozen):
 
 
 class ShallowModel(Frozen):
-    """One fitted model by what it reads, with the seconds of its features and its fit."""
+    """One fitted model, named by its features, with the seconds of features and fit."""
 
     name: str
     dev: Fraction

@@ -1,4 +1,4 @@
-"""The certificate of a variant: the results of all of its checks, on one machine."""
+"""The certificate of a variant: the results of all its checks, on one machine."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from harness.records.record import Environment
 
 
 class CheckResult(Frozen):
-    """The result of one check of a form, as `NAME, causal`; `passed` where it is as declared."""
+    """The result of one check of a form, as `NAME, causal`; `passed` if it is as declared."""
 
     form: str
     group: str
@@ -18,7 +18,7 @@ class CheckResult(Frozen):
 
 
 class Certificate(Frozen):
-    """The results of all checks of a variant, by its version and that of the checks."""
+    """The results of all checks of a variant, with the versions of the variant and the checks."""
 
     schema_version: Literal[2] = 2
     variant: str

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -13,6 +13,7 @@ from harness.records.fields import (
     Device,
     Frozen,
     Identified,
+    Natural,
     Positive,
     Precision,
     Quartiles,
@@ -25,29 +26,24 @@ from harness.records.spec import RunSpec, TaskSpec, TrainSpec, label_of
 from harness.records.versions import line_of
 from zoo.registry import Value
 
-Level = Literal["layer", "step"]  # An attention layer alone, or a whole model with its optimiser
-
-# What is timed: evaluation; training; training of rows packed with sequences, each half as long as
-# the one before; `prefill` of a prompt, with its state; a token after it.
+Level = Literal["layer", "step"]  # An attention layer, or a whole model with its optimiser
+# `packed` trains on rows of sequences, each half as long as the one before; `prefill` returns the
+# state of a prompt, and `decode` is a token after it.
 Pass = Literal["forward", "train", "packed", "prefill", "decode"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+PASSES: tuple[Pass, ...] = get_args(Pass)
+REVISIONS: dict[Pass, int] = {"prefill": 2}  # Passes whose call has changed
 
 # The variant that every cost is compared with, and its backend of fused kernels.
 REFERENCE, SDPA = "softmax", "sdpa"
-
-REVISIONS: dict[Pass, int] = {"prefill": 2}
-
-LEVELS: tuple[Level, ...] = get_args(Level)
-PASSES: tuple[Pass, ...] = get_args(Pass)
-
-# What computes a call, by the name of its implementation; any other is PyTorch operations.
+# Names of implementations; all others are PyTorch operations.
 COMPUTED_BY = {
     "sdpa": "library", "xformers": "library", "library": "library", "recurrent": "compiled loops",
 }  # fmt: skip
 
-# How a measurement ended; `skipped`: a shorter length of the same row did not end in `ok`.
+# `skipped`: a shorter length of the same row did not end in `ok`.
 CostStatus = Literal["ok", "out_of_memory", "timeout", "crashed", "failed", "skipped"]
-
-FAILURES: tuple[CostStatus, ...] = ("crashed", "failed")  # How a measurement ends that is no result
+FAILURES: tuple[CostStatus, ...] = ("crashed", "failed")
 
 
 def batching_of(text: str) -> tuple[str, int]:
@@ -58,8 +54,7 @@ def batching_of(text: str) -> tuple[str, int]:
     return name or "batch", int(count)
 
 
-# The fields of a recipe that do not change the cost of a step: runs at other rates share costs.
-# A timed batch has the length of the task.
+# Recipe fields that do not change the cost of a step: runs at other rates share costs.
 STEP: Mapping[str, Any] = {
     "steps": 1, "warmup": 0, "lr": 1e-4, "betas": (0.9, 0.999), "cycle_momentum": False,
     "eps": 1e-6, "weight_decay": 0.0, "evaluations": 1, "bucket_by_length": False,
@@ -71,13 +66,13 @@ class CostSpec(Identified):
     """One measurement of a cost sweep.
 
     Attributes:
-        attention: the variant, or `A+B` where `level` is `step`.
+        attention: the variant, or `A+B` if `level` is `step`.
         options: those that differ from the defaults, by variant; in `overrides` by
             `VARIANT.OPTION`.
-        length: tokens of a sample; of the prompt, where `operation` is `decode`.
-        batching: how the batch follows from the length: a number, or `tokens=K` for K tokens.
-        model: None where `level` is `layer`.
-        task: of a step of a run, without digests of data; None for random tokens.
+        length: tokens of a sample, or of the prompt if `operation` is `decode`.
+        batching: a number of samples, or `tokens=K` for K tokens in all.
+        model: None if `level` is `layer`.
+        task: the task of a step of a run, without digests; None for random tokens.
         train: the recipe of a step of a run, with the values of `STEP`.
     """
 
@@ -103,7 +98,6 @@ class CostSpec(Identified):
 
     @property
     def superseded(self) -> bool:
-        # Another call was timed than the one that the pass names now.
         return self.revision != REVISIONS.get(self.operation, 1)
 
     @property
@@ -117,7 +111,7 @@ class CostSpec(Identified):
 
     @property
     def shape(self) -> str:
-        # What is measured, on any machine and in any precision.
+        # The same on any machine and in any precision.
         any_machine = {"device": "cpu", "machine": "", "threads": 1, "precision": "fp32"}
         return self.model_copy(update=any_machine).id
 
@@ -135,7 +129,7 @@ def step_recipe(train: TrainSpec) -> TrainSpec:
 
 
 def step_of(spec: RunSpec | CostSpec) -> str:
-    # Empty for a cost that is no training step.
+    # Empty unless it is the training step of a run.
     if spec.task is None or spec.train is None or spec.model is None:
         return ""
     parts = [
@@ -152,7 +146,7 @@ def softmax_by(backend: str, options: dict[str, dict[str, Value]]) -> dict[str, 
 
 
 class Limits(Frozen):
-    """The rates of the device: of a large copy, bytes read and written, and of a matrix product."""
+    """The rates of the device: bytes read and written in a large copy, and a matrix product."""
 
     bytes_per_second: Positive
     flops_per_second: Positive
@@ -163,16 +157,16 @@ class Measured(Frozen):
 
     Attributes:
         seconds: of one call.
-        ratio: seconds over those of softmax by `reference`, measured alternately; None where SDPA
-            softmax has too little memory or time, as `no_ratio` says.
-        peak_bytes: peak of the memory that one call of `memory_batch` samples allocates.
-        memory_ratio: `memory_bytes`, which include the state, over those of SDPA softmax.
+        ratio: seconds relative to softmax by `reference`, measured alternately; None if SDPA
+            softmax has too little memory or time, see `no_ratio`.
+        peak_bytes: peak memory that one call of `memory_batch` samples allocates.
+        memory_ratio: `memory_bytes`, which include the state, relative to SDPA softmax.
         flops: floating-point operations in matrix products of one call, counted.
-        analytic_flops: by the variant's formula; None where it does not state them, and for a model
-            or a decoded token.
-        backend: the implementation that computed the layers; empty where the variant has only one.
+        analytic_flops: by the variant's formula; None without one, for a model and for a decoded
+            token.
+        backend: the implementation of the layers; empty if the variant has only one.
         required_bytes: bytes that any layer of this shape reads and writes in one call.
-        state_bytes: memory of the state between two tokens of `decode`, all samples together.
+        state_bytes: memory of the decoding state of all samples.
         reference: the backend of the fastest exact softmax in this precision; empty without one.
         softmax_parameters: of the layer or model with softmax; None in earlier records.
     """
@@ -181,34 +175,33 @@ class Measured(Frozen):
     samples: Count
     ratio: Quartiles | None
     no_ratio: str
-    peak_bytes: Annotated[int, Field(ge=0)]
+    peak_bytes: Natural
     memory_ratio: Positive | None
-    flops: Annotated[int, Field(ge=0)]
-    analytic_flops: Annotated[int, Field(ge=0)] | None
+    flops: Natural
+    analytic_flops: Natural | None
     backend: str
     required_bytes: Count
-    parameters: Annotated[int, Field(ge=0)]
-    state_bytes: Annotated[int, Field(ge=0)] | None
+    parameters: Natural
+    state_bytes: Natural | None
     limits: Limits
     reference: str
     memory_batch: Count
     memory_bytes: Count
-    softmax_parameters: Annotated[int, Field(ge=0)] | None = None
+    softmax_parameters: Natural | None = None
 
     @property
     def over_limit(self) -> float:
-        # What an implementation computes again is left out where the formula's operations are
-        # known.
+        # The formula, if there is one, excludes what an implementation computes again.
         transfer = self.required_bytes / self.limits.bytes_per_second
         flops = min(self.flops, self.analytic_flops or self.flops)
         return self.seconds.median / max(transfer, flops / self.limits.flops_per_second)
 
 
 class CostRecord(Frozen):
-    """One measurement of a cost sweep; see `harness.records.record.Record` for fields of both.
+    """One measurement of a cost sweep; see also `harness.records.record.Record`.
 
     Attributes:
-        seconds: of the whole measurement, the start of its process included.
+        seconds: of the whole measurement, with the start of its process.
         versions: the version of each variant, and of softmax.
         claims_linear: whether the variants claim time and memory linear in the length.
     """
@@ -235,14 +228,13 @@ class CostRecord(Frozen):
 
     @property
     def tokens_per_second(self) -> Quartiles | None:
-        # Padding counts as tokens.
         tokens = Quartiles.of([float(self.spec.batch * self.spec.length)])
         return tokens / self.measured.seconds if self.measured else None
 
     @property
     def computed_by(self) -> str:
-        # `PyTorch`, `compiled loops` or `library`, also of PyTorch; joined by `+` for A+B.
-        # A decoded token is computed by PyTorch operations, whatever computes a sequence.
+        # `PyTorch`, `compiled loops` or `library`; joined by `+` for A+B. PyTorch operations
+        # always compute a decoded token.
         if self.measured is None or self.spec.operation == "decode":
             return "" if self.measured is None else "PyTorch"
         names = self.measured.backend.split("+")

@@ -1,4 +1,4 @@
-"""The family of each variant of this project, from what is listed of it: nothing is imported."""
+"""The family of each variant of this project, from `list.json`: no variant is imported."""
 
 import json
 from collections import Counter
@@ -14,12 +14,11 @@ LISTED = Path(__file__).parents[1] / "list.json"
 def family_of(attention: str) -> str:
     try:
         return _families().get(layers_in(attention)[-1], CUSTOM)
-    except UserError:  # a record may hold any text
+    except UserError:  # records may hold any text
         return CUSTOM
 
 
 def layer_counts(attention: str) -> Mapping[str, int]:
-    # `A*3+B`, `A+B`.
     return Counter(layers_in(attention))
 
 

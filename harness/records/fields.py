@@ -13,16 +13,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_seriali
 from zoo.registry import UserError, unknown
 
 Count = Annotated[int, Field(ge=1, lt=2**63)]
+Natural = Annotated[int, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, lt=1)]  # A dropout probability or a momentum
 Precision = Literal["bf16", "fp32"]  # The precision of matrix products
-
 Device = Literal["cpu", "cuda"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, lt=1e15)]
 Rate = Annotated[float, Field(gt=0, lt=1e6)]  # A learning rate; a much larger one overflows in fp32
-
 Seconds = Annotated[float, Field(ge=0, lt=1e15)]
-
 
 IdentifiedT = TypeVar("IdentifiedT", bound="Identified")
 
@@ -49,8 +47,8 @@ def now() -> str:
 class Frozen(BaseModel):
     """An immutable model that rejects unknown fields and numbers that are not finite.
 
-    It is written without the fields that have their default, so that a field that is added later
-    changes no identity of before. A tag, which has one possible value (`kind`), is always written.
+    Fields at their default are not written, so that a new field changes no earlier identity. A tag
+    with one possible value (`kind`) is always written.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -74,13 +72,11 @@ class Frozen(BaseModel):
 
 @cache
 def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
-    fields = kind.model_fields.items()
-    optional = {name: field for name, field in fields if not field.is_required()}
-    return {
-        name: field.default
-        for name, field in optional.items()
-        if get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1
-    }
+    def is_tag(annotation: Any) -> bool:
+        return get_origin(annotation) is Literal and len(get_args(annotation)) == 1
+
+    return {name: field.default for name, field in kind.model_fields.items()
+            if not (field.is_required() or is_tag(field.annotation))}  # fmt: skip
 
 
 class Identified(Frozen):
@@ -106,9 +102,7 @@ class Quartiles(Frozen):
 
     def _check(self) -> None:
         if not self.q1 <= self.median <= self.q3:
-            raise ValueError(
-                f"q1={self.q1}, median={self.median} and q3={self.q3} are not in order"
-            )
+            raise ValueError(f"quartiles {self.q1}, {self.median}, {self.q3} are not in order")
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Quartiles":
@@ -117,10 +111,9 @@ class Quartiles(Frozen):
 
     @classmethod
     def of_ratio(cls, values: Iterable[float], others: Iterable[float]) -> "Quartiles":
-        # Pair by pair.
         return cls.of(value / other for value, other in zip(values, others, strict=True))
 
     def __truediv__(self, other: "float | Quartiles") -> "Quartiles":
-        # In another unit; or the ratio of medians, with the quartiles furthest from it.
+        # By a number, or the ratio of medians with the quartiles furthest from it.
         by = other if isinstance(other, Quartiles) else Quartiles.of([other])
         return Quartiles(q1=self.q1 / by.q3, median=self.median / by.median, q3=self.q3 / by.q1)

@@ -18,25 +18,21 @@ import psutil
 
 from zoo.registry import UserError, in_one_line
 
-# The beginning of the file of a record: 16 digits of the SHA-256 of all other lines.
+# The start of the file of a record: 16 digits of the SHA-256 of all other lines.
 CHECKSUM = re.compile(r'\{\n "checksum": "([0-9a-f]{16})",\n')
-
-# The beginning of a line of records: the checksum of the rest, the kind of record, its name.
+# The start of a line: the checksum of the rest, the kind of record, its name.
 HEAD = re.compile(
     r'\{"checksum":"([0-9a-f]{16})",("kind":"(run|cost|study|baselines|certificate|shallow|claim)",'
     r'"name":"([^"\\]+)",(.*))'
 )
-
 EDITED = "it was edited: its checksum is of other content"
-
-MOST_BYTES = 2**28  # The largest file that is read: one row has a thousandth of it
+MOST_BYTES = 2**28  # The largest file that is read: a thousand times a row
 
 
 class Text(NamedTuple):
-    """The text of a record: a file, or a line of a file, without its checksum, kind and name.
+    """The text of a record, without checksum, kind and name: a line of a file, or a file (line 0).
 
-    `line` is 0 of a whole file. A text that is not a record is empty, has kind `run`, so that it is
-    named once, and says its `problem`.
+    Text that is not a record is empty and has a `problem`; its kind `run` reports it once.
     """
 
     file: Path
@@ -70,12 +66,11 @@ def read_file(path: Path, kind: str) -> Text:
 
 
 def read_lines(store: Path) -> Iterator[Text]:
-    # A file that is not one of records, or that is in a folder of a folder, is a text with a
-    # problem.
+    # Other files, and files in a folder of a folder, are a text with a problem.
     for file in _line_files(store):
         yield from file_lines(file)
     for file in sorted(store.glob("[!.]*/[!.]*/[!.]*.jsonl")):
-        if file.parent.name != "runs":  # the default name of a store: one of its own
+        if file.parent.name != "runs":  # a store in the store
             yield _no_record(file, 0, "it is not read: it is deeper than a folder of the store")
 
 
@@ -143,7 +138,7 @@ def _no_record(file: Path, line: int, problem: str) -> Text:
 
 def _content(file: Path) -> tuple[bytes, str]:
     try:
-        # Opening a named pipe, or reading a device, would block for ever.
+        # Opening a named pipe, or reading a device, would block forever.
         if not stat.S_ISREG((at := file.stat()).st_mode):
             return b"", "it is not a regular file"
         if at.st_size > MOST_BYTES:
@@ -175,9 +170,8 @@ def require_writable(folder: Path, what: str, remedy: str) -> None:
 
 
 def write_atomic(path: Path, content: bytes) -> Path:
-    # A reader gets the old file or the new one. A process that is killed leaves a `.partial` file.
-    (written,) = write_all({path: content})
-    return written
+    # Readers see the old file or the new one. A killed process leaves a `.partial` file.
+    return write_all({path: content})[0]
 
 
 def save(path: Path, content: bytes, what: str) -> Path:
@@ -186,8 +180,7 @@ def save(path: Path, content: bytes, what: str) -> Path:
 
 
 def write_all(contents: Mapping[Path, bytes]) -> list[Path]:
-    # No file is changed unless all could be written; else an OSError has the `filename` that
-    # cannot.
+    # All files change, or none; an OSError has the `filename` that cannot be written.
     process = f"{platform.node()}.{os.getpid()}.partial"
     partial = {path: path.with_name(f".{path.name}.{process}") for path in contents}
     path = Path()

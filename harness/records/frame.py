@@ -22,21 +22,17 @@ from zoo.registry import checked, uncollected
 
 Row = dict[str, Any]
 
-# The columns of what was measured of a cost: seconds of a call; `ratio` to the fastest exact
-# softmax, `reference`; `memory`, the bytes of `memory_batch` samples with their state, and
-# `memory_ratio` to SDPA; `over_limit`, the seconds over the least that the device needs; see
-# `harness.records.cost.Measured`.
+# The measured columns of a cost, see `harness.records.cost.Measured`; `over_limit` is relative to
+# the least time that the device needs.
 MEASURED = (
     "seconds", "seconds.q1", "seconds.q3", "samples", "ratio", "ratio.q1", "ratio.q3", "no_ratio",
     "reference", "memory", "memory_batch", "memory_ratio", "peak_bytes", "state_bytes", "flops",
     "analytic_flops", "required_bytes", "parameters", "over_limit", "limit_bytes_per_second",
     "limit_flops_per_second", "softmax_parameters", "backend",
 )  # fmt: skip
+TEXTS = ("no_ratio", "reference", "backend", "task")  # Columns of a cost that are never missing
 
-# The texts among the columns of a cost, empty where there is none.
-TEXTS = ("no_ratio", "reference", "backend", "task")
-
-# Columns of a run that are a field of its record, as `field_at` has it.
+# Columns of a run by the path of a field of its record.
 OF_RUNS = {
     "attention": "spec.attention", "row": "spec.row", "task": "spec.question.task.key",
     "question": "spec.question.name", "question.id": "spec.question.id",
@@ -56,11 +52,9 @@ OF_RUNS = {
 }  # fmt: skip
 
 _fields = attrgetter(*OF_RUNS.values())
+TEXTS_OF_RUNS = ("role", "match", "reference", "inference_reference")  # Never missing
 
-# The texts among them, empty where the record has none.
-TEXTS_OF_RUNS = ("role", "match", "reference", "inference_reference")
-
-# The same for numbers, which not every run has.
+# The same for numbers, which may be missing.
 OUTCOME = {
     "score": "final.score", "dev": "final.dev", "best_on_test": "final.best_on_test",
     "test_examples": "final.test_examples", "best_step": "final.best_step",
@@ -70,7 +64,7 @@ OUTCOME = {
     "state_bytes": "state_bytes", "parameters": "parameters", "flops": "flops",
 }  # fmt: skip
 
-# Columns of a run that are a field of the record of its cost, by pass.
+# Columns of a run by the path of a field of its cost, by pass.
 OF_STEPS: Mapping[Pass, Mapping[str, str]] = {
     "train": {
         "step_seconds": "measured.seconds", "time_ratio": "measured.ratio",
@@ -83,11 +77,9 @@ OF_STEPS: Mapping[Pass, Mapping[str, str]] = {
         "inference_reference": "measured.reference",
     },
 }  # fmt: skip
+TIMES = ("step_seconds", "time_ratio", "tokens_per_second", "inference_ratio")  # With quartiles
 
-# The quartiles among them.
-TIMES = ("step_seconds", "time_ratio", "tokens_per_second", "inference_ratio")
-
-# Columns of a cost that are a field of its record.
+# Columns of a cost by the path of a field of its record.
 OF_COSTS = {
     "attention": "spec.attention", "level": "spec.level", "pass": "spec.operation",
     "length": "spec.length", "batch": "spec.batch", "batching": "spec.batching", "dim": "spec.dim",
@@ -101,11 +93,11 @@ OF_COSTS = {
 
 
 def frame(*folders: Path | str) -> pd.DataFrame:
-    # If several stores have a run, the last one counts.
+    # Of a run in several stores the last one counts.
     stores = [require_folder(Path(folder)) for folder in folders]
     every = chain.from_iterable(Store(store).each(curves=False) for store in stores)
     measured = (cost for store in stores for cost in CostStore.within(store).read()[0])
-    # A record is a row before the next one is read: that takes a third of the memory.
+    # Record by record, which takes a third of the memory.
     found = of_records(
         (record for record in every if isinstance(record, Record)),
         {cost.spec.id: cost for cost in measured}.values(),
@@ -133,8 +125,7 @@ def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:
 
 
 def of_records(records: Iterable[Record], costs: Iterable[CostRecord] = ()) -> pd.DataFrame:
-    # `costs` has its training step and evaluation, measured on its machine with its threads and
-    # code.
+    # A run has the costs of its training step and evaluation on its machine, threads and code.
     measured = defaultdict[tuple[str, ...], dict[Pass, CostRecord]](dict)
     for cost in costs:
         measured[_key(cost)][cost.spec.operation] = cost
@@ -151,12 +142,12 @@ def of_records(records: Iterable[Record], costs: Iterable[CostRecord] = ()) -> p
     of_steps = {name for names in OF_STEPS.values() for name in names} - {*TEXTS_OF_RUNS}
     times = {f"{name}{end}" for name in TIMES for end in (".q1", ".q3")}
     numbers = [*OUTCOME, "low", "high", "last_step", "loss", *sorted(of_steps | times)]
-    # Columns that are assigned one by one are fragmented, and pandas warns of it.
+    # Assigned at once: pandas warns about fragmented frames.
     return found.assign(**{name: pd.to_numeric(found[name]) for name in numbers}).copy()
 
 
 def _key(record: Record | CostRecord) -> tuple[str, ...]:
-    # Equal for a run and the costs of its steps.
+    # Shared by a run and the costs of its steps.
     spec, environment = record.spec, record.environment
     threads = spec.threads if isinstance(spec, CostSpec) else environment.threads
     code = sorted(f"{name} {major(record.versions.get(name, ''))}" for name in spec.options)
@@ -174,13 +165,11 @@ def _steps(record: Record, costs: Mapping[tuple[str, ...], Mapping[Pass, CostRec
 
 
 def best_trials_first(trials: pd.DataFrame) -> pd.DataFrame:
-    # Trials in order of their score on dev, the best first, those without one last.
-    # Those that ended at the score that solves the question come first, by their steps. Of equal
-    # ones the one nearest to the recipe is better, then the first by the text of its point.
+    # First the trials that solved the question, by steps; then by score on dev, distance from the
+    # recipe, and text of the point. Trials without a score come last.
     is_early = trials["dev"].notna() & (trials["last_step"] < trials["train.steps"])
-    ended = trials["last_step"].where(is_early)
     order = best_first(trials["dev"], trials["dev_better"])
-    ordered = trials.assign(ended=ended, order=order)
+    ordered = trials.assign(ended=trials["last_step"].where(is_early), order=order)
     ordered = ordered.sort_values(["ended", "order", "distance", "point"])
     return ordered.drop(columns=["ended", "order"])
 
@@ -209,14 +198,12 @@ def of_curves(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
-    # Measurements of a call as it is now.
     found = pd.DataFrame([_cost(record) for record in records if not record.spec.superseded])
     if found.empty:
         return found
     code = zip(found["version"], found["started"], strict=True)
     found["outdated"] = found["version"].map(are_outdated(code))
     found[[*TEXTS]] = found[[*TEXTS]].astype(object).fillna("")
-    # Columns that are cast one by one are fragmented, and pandas warns of it.
     return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float)).copy()
 
 
@@ -228,6 +215,7 @@ def _run(record: Record, shared: dict[str, Row]) -> Row:
     sample = Sample.of([final.sample]) if final and final.sample else None
     interval = interval_of(sample, record.metric) if sample else None
     point = record.curve[-1] if record.curve else None
+    probes = final.probes if final else {}
     return {
         **dict(zip(OF_RUNS, _fields(record), strict=True)),
         **{name: field_at(record, path) for name, path in OUTCOME.items()},
@@ -236,20 +224,18 @@ def _run(record: Record, shared: dict[str, Row]) -> Row:
         **by_option(record.options),
         "options": json.dumps(spec.options, sort_keys=True),
         "overrides": json.dumps(spec.overrides, sort_keys=True),
-        "sample": final.sample if final else None,
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
-        "last_step": point.step if point else None,
+        "sample": field_at(final, "sample"),
+        "low": field_at(interval, "low"), "high": field_at(interval, "high"),
+        "last_step": field_at(point, "step"), "loss": field_at(point, "loss"),
         "evaluations": [(at.step, at.dev) for at in record.curve if at.dev is not None],
         "groups": next((at.groups for at in reversed(record.curve) if at.dev is not None), {}),
-        "probes": {name: probe.sample for name, probe in final.probes.items()} if final else {},
-        **dotted("probe", {n: p.score for n, p in final.probes.items()} if final else {}),
-        "loss": point.loss if point else None,
+        "probes": {name: probe.sample for name, probe in probes.items()},
+        **dotted("probe", {name: probe.score for name, probe in probes.items()}),
         **dotted("losses", point.losses if point else {}),
         **dotted("versions", record.environment.versions),
         "known_failures": len(record.expected_failures),
         "expected_failures": dict(record.expected_failures),
-    }
+    }  # fmt: skip
 
 
 def _question(spec: RunSpec) -> Row:
@@ -292,7 +278,7 @@ def _cost(record: CostRecord) -> Row:
 
 
 def dotted(prefix: str, fields: Mapping[str, Any]) -> Row:
-    # `model.dim`; fields of a field are one level below it.
+    # As `model.dim`, or `train.augment.mixup` for fields of a field.
     columns: Row = {}
     for name, value in fields.items():
         path, nested = f"{prefix}.{name}", isinstance(value, Frozen | Mapping)

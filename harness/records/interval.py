@@ -1,18 +1,18 @@
 """Intervals of scores, from the test answers of runs that differ by seed only.
 
 Answer i of seed s is y_si = mu + a_s + b_i + e_si: seeds (a) and test examples (b) are crossed
-random effects, since all runs answer the same examples, and e is what differs between seeds on one
-example. With k seeds, c clusters and n answers the variance of the mean is
+random effects, since all runs answer the same examples, and e is their interaction. With k seeds
+and c clusters the variance of the mean is
 
     sigma_a^2 / k + sigma_b^2 / c + sigma_e^2 / (k c)
 
 Its parts come from the analysis of variance of two crossed factors (Searle, Casella and
-McCulloch, "Variance Components", 1992, chapter 4), with clusters in place of examples.
+McCulloch, "Variance Components", 1992, chapter 4), with clusters instead of examples.
 
 Few seeds and few clusters have different degrees of freedom. The tail of the error is a mixture of
-two Student distributions, weighted by the share of the variance that seeds have: see `tail`.
-Intervals of means and of differences use the same mixture; tests/reports/test_coverage.py simulates
-how often they contain the true value.
+two Student distributions, weighted by the seeds' share of the variance: see `tail`. Intervals of
+means and of differences use the same mixture; tests/reports/test_coverage.py simulates how often
+they contain the true value.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ UPPER = 0.975  # The quantile at the upper end of every interval: 95 % lie withi
 class Sample:
     """The predictions of runs that differ by seed only.
 
-    `totals` are correct ones by seed and cluster, or sums of another value, (k, c); `sizes` those
-    of each cluster, (c,); they are `bounded` if the values are 0 and 1.
+    `totals` are sums of their values by seed and cluster, (k, c), `sizes` the predictions of each
+    cluster, (c,). Values are `bounded` if they are 0 and 1.
     """
 
     totals: Array
@@ -47,7 +47,7 @@ class Sample:
 
     @classmethod
     def of(cls, answers: Sequence[CorrectAnswers | ClusterValues]) -> "Sample | None":
-        # None where they are of different test splits.
+        # None if the test splits differ.
         sizes = [run.cluster_sizes() for run in answers]
         if not all(np.array_equal(sizes[0], other) for other in sizes[1:]):
             return None
@@ -64,7 +64,6 @@ class Sample:
 
     @cached_property
     def average(self) -> Array:
-        # Correct answers of each cluster, over all seeds, (c,).
         return self.totals.mean(0)
 
     @cached_property
@@ -77,7 +76,7 @@ class Sample:
 
     @property
     def freedom(self) -> float:
-        # Clusters of equal size that weigh as much, less 1 (Kish, "Survey Sampling", 1965).
+        # The effective number of clusters, less 1 (Kish, "Survey Sampling", 1965).
         return max(self.answers**2 / float(self.sizes @ self.sizes) - 1, 1.0)
 
     @cached_property
@@ -86,12 +85,11 @@ class Sample:
 
     @cached_property
     def deviations(self) -> Array:
-        # The sum of the squares is `examples`; the sum of the products with another row's is the
-        # covariance of the two means over test examples.
+        # Sums of products with another row's are covariances of the two means over test examples.
         return self._deviations(self.average, np.array(self.mean))
 
     def _deviations(self, totals: Array, mean: Array) -> Array:
-        # The jackknife: how much the mean changes without a cluster.
+        # Jackknife: the change of the mean without each cluster.
         clusters = len(self.sizes)
         others = self.answers - self.sizes if clusters > 1 else self.sizes
         return (totals - self.sizes * mean) / others * (1 - 1 / clusters) ** 0.5
@@ -122,8 +120,8 @@ class Sample:
 
     @property
     def design(self) -> float:
-        # One further error that a whole cluster shares is assumed, since without an error the
-        # dependence within clusters is unknown: 1/c where all answers or none are correct.
+        # One more error, shared by a whole cluster, is assumed: without errors the dependence
+        # within clusters is unknown, and the value is 1/c.
         p, clusters = self.mean, len(self.sizes)
         errors = min(p, 1 - p) * self.answers * self.seeds
         observed = self.examples / (p * (1 - p)) if errors else 0.0
@@ -131,10 +129,7 @@ class Sample:
 
 
 class Interval(NamedTuple):
-    """A mean accuracy in [0, 1] or a score, with its interval.
-
-    Of one run the interval is over test examples alone; of several, over seeds as well.
-    """
+    """A mean accuracy in [0, 1] or a score, with its interval over examples and seeds."""
 
     mean: float
     low: float
@@ -151,11 +146,11 @@ def in_unit(interval: Interval, metric: Metric) -> Interval:
 
 
 def score_interval(sample: Sample) -> Interval:
-    # Its ends are the accuracies p with
+    # The ends are the accuracies p with
     #     (mean - p)^2 = q^2 v / (mean (1 - mean)) p (1 - p)
     # where v is the variance of the mean, with `Sample.design` for examples, and q its quantile.
-    # Where seeds agree it is Wilson's interval with the design effect of clusters. Where they
-    # dominate it is Student's, nearer to 1/2.
+    # If seeds agree it is Wilson's interval with the design effect of clusters; if they dominate
+    # it is Student's, nearer to 1/2.
     mean, spread = sample.mean, sample.mean * (1 - sample.mean)
     if not spread:
         square = float(stdtrit(sample.freedom, UPPER)) ** 2
@@ -172,8 +167,8 @@ def mean_interval(sample: Sample) -> Interval:
 
 
 def interval_like(mean: float, samples: Sequence[Sample]) -> Interval:
-    # Its variance over them is that of one seed of the samples, which answer the same examples, in
-    # the median: of an answer's weight for an accuracy, of the mean for another value.
+    # For a mean of unknown answers to the same examples: the median over samples of the variance
+    # of one seed.
     seeds = [replace(sample, totals=sample.totals[:1]) for sample in samples]
     square = float(stdtrit(samples[0].freedom, UPPER)) ** 2
     if samples[0].bounded:
@@ -184,7 +179,7 @@ def interval_like(mean: float, samples: Sequence[Sample]) -> Interval:
 
 
 class Variances(NamedTuple):
-    """The variances of a mean over seeds and over examples, and the interaction in both."""
+    """The variances of a mean over seeds and over examples; both contain the interaction."""
 
     between: float
     examples: float
@@ -200,28 +195,27 @@ def _half(seeds: int, clusters: float, of: Variances) -> float:
 
 
 def combined(between: Array, examples: Array, interaction: Array) -> tuple[Array, Array]:
-    # Both variances contain the interaction, so it is subtracted once. The difference may be small
-    # by chance, or negative: a third of the interaction is the least. With 0 in its place 92 % of
-    # intervals cover a mean of twelve clusters whose variance is nearly all interaction, with all
-    # of it 99 %. The weight is the share of the variance that seeds have, to the power 3/2: 94 to
-    # 97 % of intervals then contain the true value, with the share itself up to 97.2 %.
+    # Both variances contain the interaction, which is subtracted once. The difference may be
+    # negative by chance, so a third of the interaction is the minimum: with 0 as minimum 92 % of
+    # intervals cover a mean of twelve clusters whose variance is nearly all interaction, with the
+    # whole interaction 99 %. The weight is the seeds' share of the variance to the power 3/2: then
+    # 94 to 97 % of intervals contain the true value, with the share itself up to 97.2 %.
     variance = np.maximum(between + examples - interaction, interaction / 3)
     share = np.minimum(between / np.maximum(variance, np.finfo(float).tiny), 1.0)
     return variance, share**1.5
 
 
 def tail(t: Array, share: Array, seeds: Array, clusters: Array) -> Array:
-    # Two-sided probability that an error exceeds t >= 0 standard errors.
-    # The mean of two Student distributions, with the weight `share` for seeds; `seeds` and
-    # `clusters` are degrees of freedom. Its far tail, which a correction for many pairs needs, is
-    # conservative. Satterthwaite's one is not: with three seeds it is up to 30 times too small at
-    # 0.05/66.
+    # Two-sided probability that an error exceeds t >= 0 standard errors: two Student distributions
+    # with degrees of freedom `seeds` and `clusters`, weighted by `share`. The far tail, for a
+    # correction for many pairs, is conservative. Satterthwaite's is not: with three seeds it is up
+    # to 30 times too small at 0.05/66.
     return 2 * (share * stdtr(seeds, -t) + (1 - share) * stdtr(clusters, -t))
 
 
 def quantile(share: Array, seeds: Array, clusters: Array) -> Array:
     t = np.minimum(stdtrit(seeds, UPPER), stdtrit(clusters, UPPER)) * np.ones_like(share)
-    # The tail is convex: Newton's steps from below rise to the quantile, and seven are exact.
+    # The tail is convex: Newton's steps from below rise to the quantile, and seven suffice.
     for _ in range(7):
         slope = 2 * (share * _density(t, seeds) + (1 - share) * _density(t, clusters))
         t = t + (tail(t, share, seeds, clusters) - 2 * (1 - UPPER)) / slope
@@ -233,18 +227,16 @@ def _density(t: Array, freedom: Array) -> Array:
 
 
 def score_ends(mean: float, factor: float) -> tuple[float, float]:
-    # The solutions p of (mean - p)^2 = factor p (1 - p), within [0, 1].
+    # The solutions p in [0, 1] of (mean - p)^2 = factor p (1 - p).
     centre = (mean + factor / 2) / (1 + factor)
     half = (factor * mean * (1 - mean) + factor**2 / 4) ** 0.5 / (1 + factor)
-    # Rounding could put an end on the wrong side of the mean.
+    # Rounding may put an end on the wrong side of the mean.
     return max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half))
 
 
 def interval(accuracies: Sequence[float], examples: int) -> Interval:
-    # One run has Wilson's interval. Of several runs the interaction of seeds and examples is not
-    # known and counts twice: the interval covers at least 95 %. All runs answer the same examples,
-    # which count once: seeds that agree do not make the test split larger.
-    # `accuracies` are fractions correct, at least one; `examples` is the size of the test split.
+    # From fractions correct of runs on one test split. One run has Wilson's interval. For several
+    # runs the unknown interaction counts twice, so the interval covers at least 95 %.
     mean, runs = fmean(accuracies), len(accuracies)
     spread = mean * (1 - mean)
     if runs == 1 or not spread or examples == 1:
@@ -254,6 +246,5 @@ def interval(accuracies: Sequence[float], examples: int) -> Interval:
 
 
 def wilson(accuracy: float, examples: int) -> tuple[float, float]:
-    # Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", 1927. Unlike
-    # the normal interval it is valid near 0 and 1, and lies within [0, 1].
+    # Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", 1927.
     return score_ends(accuracy, float(ndtri(UPPER)) ** 2 / examples)

@@ -1,7 +1,7 @@
-"""Locks of runs: at most one process computes a run; and the state of those in progress.
+"""Locks of runs: at most one process computes a run; and the state of runs in progress.
 
-A lock is one of the operating system on a file of the hidden folder `.locks` of a store, and ends
-with its process. Beside it is the state of the run. See docs/grids.md for file systems.
+A lock is a lock of the operating system on a file in the hidden folder `.locks` of a store, and
+ends with its process. The state of the run is a file next to it. docs/grids.md has file systems.
 """
 
 import os
@@ -20,17 +20,11 @@ from harness.records.files import usable, write_atomic
 from harness.records.record import Point
 
 FOLDER = ".locks"
-
 SECONDS_PER_STATE = 2.0  # Minimum seconds between two writes of the step of a run
 
 
 class State(Frozen):
-    """The process that executes a run since a time, and the progress of the run.
-
-    Attributes:
-        phase: the part of the run, in one or two words.
-        point: the last one of the curve; None before the first one of this process.
-    """
+    """The process that executes a run, and its progress: a phase, and the last point it reached."""
 
     host: str
     pid: int
@@ -63,7 +57,6 @@ class Lock:
                 write_atomic(self._path, self.state.model_dump_json().encode())
 
     def release(self, *, keep_state: bool) -> None:
-        # The state is kept where the run has a checkpoint to continue from.
         if not keep_state:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
@@ -84,22 +77,20 @@ class Locks:
 
     @contextmanager
     def unused(self, name: str) -> Iterator[bool]:
-        # Inside, no process can take the lock.
+        # Other processes cannot take the lock inside the block.
         path, held = self._path(name, "lock"), None
         if not path.exists():
             yield True
             return
-        with suppress(OSError):  # the file of another user, who does not let us lock it
+        with suppress(OSError):  # a file of another user
             held = _try(path)
         with held or nullcontext():
             yield held is not None
 
     def alone(self, name: str) -> AbstractContextManager[object]:
-        # Held until the end of the block.
         return self._lock(name, wait=True) or nullcontext()
 
     def is_held(self, name: str) -> bool:
-        # Meanwhile nobody else can take the lock.
         with self.unused(name) as unused:
             return not unused
 
@@ -110,7 +101,7 @@ class Locks:
     def state(self, name: str) -> State | None:
         path = self._path(name, "json")
         with suppress(OSError, ValidationError):
-            # Opening a named pipe would block for ever.
+            # Opening a named pipe would block forever.
             return State.model_validate_json(path.read_bytes()) if path.is_file() else None
 
     def states(self) -> dict[str, State]:

@@ -11,12 +11,12 @@ Positions = Literal["learned", "rotary", "none"]
 
 
 class Transformer(Frozen):
-    """The fields that all transformers around a variant have.
+    """The fields of all transformers around a variant.
 
     Attributes:
         dropout: probability after the embedding, each attention and both linear layers of each
             feed-forward block.
-        attention_dropout: probability of dropping an attention weight, where a variant has them.
+        attention_dropout: probability of dropping an attention weight, if a variant has weights.
     """
 
     depth: Count
@@ -34,8 +34,8 @@ class SequenceModel(Transformer):
         short_conv: taps of the convolution behind the projections of queries, keys and values; 0
             for none. See `zoo.projection`.
         recompute: what each layer computes again in the backward pass instead of storing it.
-        norm: `pre` normalises the input of each block (layer norm); `post` and `batch` the sums
-            behind them (layer norm and batch norm); see `zoo.post_norm`.
+        norm: `pre` normalises the input of each block (layer norm); `post` and `batch` normalise
+            the sum behind it (layer norm, batch norm); see `zoo.post_norm`.
     """
 
     short_conv: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -57,8 +57,7 @@ class Encoder(SequenceModel):
         positions: `learned` adds a vector to each token; `rotary` rotates queries and keys; `none`
             leaves the order to causality, convolutions and decay.
         pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order;
-            `decode` the vectors at target positions, see `AnswerDecoder` there. Of both, `head` has
-            no meaning.
+            `decode` the vectors at target positions (`AnswerDecoder`). The last two ignore `head`.
         embedding_std: standard deviation of the initial embeddings of tokens and positions; see
             docs/decisions/suites.md.
     """

@@ -1,4 +1,4 @@
-"""The state of a store at any time: runs that are done, running, interrupted, failed."""
+"""The state of a store: runs that are done, running, interrupted, failed or outdated."""
 
 from itertools import chain
 from typing import NamedTuple
@@ -8,15 +8,13 @@ from harness.records.record import origin_of
 from harness.records.store import BaselineStore, Broken, CostStore, Store
 from harness.records.versions import outdated
 
-# What is known of an interrupted run whose process has left no state.
-SAVED = "with a checkpoint or a record"
+SAVED = "with a checkpoint or a record"  # The reason of an interrupted run without a state
 
 
 class Entry(NamedTuple):
-    """A run of a store, why it failed, or what an interrupted run has saved.
+    """A run that is `done`, `outdated` by other code or data, `running`, `interrupted` or `failed`.
 
-    Its status is `done` or `outdated` if it has a final status, by whether its code and data are
-    current; else `running`, `interrupted` or `failed`. `state` is of the process that has begun it.
+    `reason` says why it failed, or what it saved; `state` is of the process that began it.
     """
 
     status: str
@@ -26,7 +24,6 @@ class Entry(NamedTuple):
 
 
 def overview(store: Store) -> tuple[list[Entry], list[Broken]]:
-    # Nothing in the store changes.
     runs, broken = store.read(curves=False)
     found = {run.spec.file_name: run for run in runs}
     states = store.locks.states()

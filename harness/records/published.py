@@ -1,4 +1,4 @@
-"""Published records: JSON lines, a file a row for runs, and one for each other kind."""
+"""Published records: JSON lines, one file for the runs of a row, one for each other kind."""
 
 import re
 from collections import defaultdict
@@ -12,15 +12,11 @@ from harness.records.store import RecordStore
 from zoo.registry import UserError
 
 POINTS = 25  # Points of a published curve, besides those at which dev was evaluated
-
-# The store of each kind of line.
-KINDS: Mapping[str, type[RecordStore[Any]]] = {
-    kind.tag: kind for kind in RecordStore.__subclasses__()
-}
+KINDS: Mapping[str, type[RecordStore[Any]]] = {of.tag: of for of in RecordStore.__subclasses__()}
 
 
 class Line(NamedTuple):
-    """A record to publish: its file among the published records, and its `source` in a store."""
+    """A record to publish: its published file, and its `source` in a store."""
 
     file: str
     kind: str

@@ -2,31 +2,29 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from harness.records.answers import Answers
-from harness.records.fields import Count, Frozen, Positive, Seconds, Time
+from harness.records.fields import Count, Frozen, Natural, Positive, Seconds, Time
 from harness.records.spec import RunSpec
 from harness.records.versions import Origin, line_of_run
 from tasks.metrics import Metric
 from zoo.registry import Value
 
 Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
-
-# Statuses of runs that are not repeated: they would end in the same way.
-FINAL: tuple[Status, ...] = ("ok", "diverged", "out_of_memory")
+FINAL: tuple[Status, ...] = ("ok", "diverged", "out_of_memory")  # Such runs are not repeated
 
 
 class Point(Frozen):
     """One point of a run's curve.
 
     Attributes:
-        seconds: training time so far, evaluation excluded.
-        loss: mean task loss since the last point; `losses` are the auxiliary ones, weighted.
-        dev: the score on the whole dev split; None where it was not evaluated.
-        groups: the scores on parts of dev, by name; see `tasks.Task.groups`.
+        seconds: training time so far, without evaluation.
+        loss: mean task loss since the last point; `losses` are auxiliary ones, weighted.
+        dev: the score on the whole dev split; None without an evaluation.
+        groups: scores on parts of dev, by name; see `tasks.Task.groups`.
     """
 
     step: Count
@@ -48,13 +46,13 @@ class Final(Frozen):
     """The outcome of a finished run, at the checkpoint that was best on dev.
 
     Attributes:
-        score: on the whole test split, evaluated once; of `Record.metric`, as `best_on_test`.
-        dev: the score of that checkpoint on dev, of `Record.dev_metric`.
+        score: on the whole test split, evaluated once; in the unit of `Record.metric`.
+        dev: the score of that checkpoint on dev, in the unit of `Record.dev_metric`.
         train_seconds: time inside training steps.
-        seconds: of the whole run over all its processes: data, training, evaluation.
-        sample: what the score is the mean of; None in earlier records.
-        best_on_test: the best of all evaluations, which is no result: it is chosen on test. None
-            unless the recipe asks for it.
+        seconds: data, training and evaluation, over all processes of the run.
+        sample: the predictions whose mean is the score; None in earlier records.
+        best_on_test: the best evaluation on test, which selects nothing; None unless the recipe
+            asks for it.
     """
 
     score: float
@@ -69,10 +67,10 @@ class Final(Frozen):
 
 
 class Environment(Frozen):
-    """The environment of a run: the device that trained, its memory, threads of the CPU, versions.
+    """The environment of a run: the device that trained, its memory, CPU threads, versions.
 
-    `commit` is of this project's checkout, with `+` where code differed; empty where unknown;
-    several where a run was continued at another commit.
+    `commit` is the project's checkout, with `+` if code differed, or empty if unknown; it lists
+    several if the run was continued at another commit.
     """
 
     device: str
@@ -90,7 +88,7 @@ class Environment(Frozen):
 class Processor(Frozen):
     """Processor seconds of all threads and child processes of a run, over all its processes.
 
-    Data that a process had already read for another run take none.
+    Data that a process had already read for another run take no time.
     """
 
     data: Seconds
@@ -106,20 +104,20 @@ class Record(Frozen):
     """One run; every table and figure is made from records alone.
 
     Attributes:
-        reason: one line; empty where status is `ok`.
+        reason: one line; empty if the status is `ok`.
         versions: the version of each variant; see `harness.records.versions`.
         training: the version of `harness.train`.
         processor: None in earlier records.
-        files: SHA-256 of the file of a user that the task reads, by its path.
-        expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
-            with its reason.
-        options: every option of every variant, by variant, with those that have their default.
-        dev_metric: what the scores on dev are; None where they are of `metric`.
+        files: SHA-256 of the user's file that the task reads, by path.
+        expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, with
+            the reason.
+        options: every option of every variant, by variant, defaults included.
+        dev_metric: the metric of scores on dev, if it is not `metric`.
         flops: floating-point operations in matrix products of one training step.
-        backend: the implementations that computed the attention layers, or `compiled`; empty where
-            each variant has only one, and in earlier records.
-        state_bytes: memory of the state of decoding, of one sequence and all layers; None where a
-            layer is not causal or not recurrent, and in earlier records.
+        backend: the implementations of the attention layers, or `compiled`; empty if each variant
+            has only one, and in earlier records.
+        state_bytes: memory of the decoding state of one sequence in all layers; None if a layer is
+            not causal or not recurrent, and in earlier records.
     """
 
     schema_version: Literal[5] = 5
@@ -137,9 +135,9 @@ class Record(Frozen):
     metric: Metric
     dev_metric: Metric | None = None
     parameters: Count | None = None
-    flops: Annotated[int, Field(ge=0)] | None = None
+    flops: Natural | None = None
     backend: str = ""
-    state_bytes: Annotated[int | None, Field(ge=0)] = None
+    state_bytes: Natural | None = None
     curve: list[Point]
     final: Final | None = None
     processor: Processor | None = None

@@ -10,19 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from harness.records.fields import (
-    Count,
-    Device,
-    Frozen,
-    Identified,
-    Precision,
-    Probability,
-    Rate,
-)
+from harness.records.fields import Count, Device, Frozen, Identified, Precision, Probability, Rate
 from harness.records.models import Model
 from zoo.registry import Value
 
-Point = Mapping[str, Value]  # A point of a grid: the value of each tuned field, by its path
+Point = Mapping[str, Value]  # A point of a grid: the value of each tuned field, by path
+Magnitude = Annotated[float, Field(ge=0)]
 
 
 class Augment(Frozen):
@@ -36,34 +29,34 @@ class Augment(Frozen):
     """
 
     transform: Literal["none", "crop", "deit"] = "none"
-    mixup: Annotated[float, Field(ge=0)] = 0.0
-    cutmix: Annotated[float, Field(ge=0)] = 0.0
+    mixup: Magnitude = 0.0
+    cutmix: Magnitude = 0.0
 
 
 class TrainSpec(Frozen):
     """The recipe of the optimiser.
 
     Attributes:
-        warmup: steps in which the rate rises linearly to `lr`; then `schedule` says its course.
+        warmup: steps in which the rate rises linearly to `lr`, before `schedule`.
         betas: also accepted as text, `0.9,0.98`.
-        cycle_momentum: whether beta1 falls from 0.95 to 0.85 during warm-up and rises again, in
-            place of `betas[0]`: the default of PyTorch's `OneCycleLR`.
+        cycle_momentum: whether beta1 falls from 0.95 to 0.85 during warm-up and rises again,
+            instead of `betas[0]`: the default of PyTorch's `OneCycleLR`.
         evaluations: number of evaluations on dev, evenly spaced, the last one after the last step.
         precision: of the matrix products; parameters and optimiser state are always fp32.
-        bucket_by_length: whether a batch holds examples of similar length, padded to their longest.
+        bucket_by_length: whether a batch holds examples of similar length, padded to the longest.
         parts_by_length: whether the examples of a batch pass through the model in parts of equal
             length, without padding; the loss is the same as without parts.
-        stop_at: the score on dev at which training ends, when two evaluations in a row reach it.
+        stop_at: the score on dev at which training ends, once two evaluations in a row reach it.
         optimiser: see `harness.optimisers`.
         schedule: see `SCHEDULES` of `harness.train`.
         clip: largest norm of the gradient of all parameters; 0 for no limit.
-        best_on_test: whether test is evaluated whenever dev is, and the best score is recorded, as
-            some published runs report it. It selects nothing.
+        best_on_test: whether to evaluate test with dev and record the best score, as some papers
+            report it. It selects nothing.
         decay: what `weight_decay` applies to: `all` parameters, or `matrices`, which excludes
-            vectors, taps of depth-wise convolutions, what a variant names in `undecayed`, and
-            positions and class token of images; `matrices+taps` are those and the taps.
+            vectors, taps of depth-wise convolutions, `undecayed` parameters of a variant, and
+            positions and class token of images; `matrices+taps` includes the taps.
         label_smoothing: weight of the uniform distribution in the target of the loss.
-        augment: of images; the name of a transform, as `crop`, is short for it alone.
+        augment: the augmentation of images; a name, as `crop`, is a transform alone.
     """
 
     batch: Count
@@ -73,7 +66,7 @@ class TrainSpec(Frozen):
     betas: tuple[Probability, Probability]
     cycle_momentum: bool
     eps: Annotated[float, Field(gt=0)]
-    weight_decay: Annotated[float, Field(ge=0)]
+    weight_decay: Magnitude
     evaluations: Count
     precision: Precision
     compiled: bool
@@ -82,7 +75,7 @@ class TrainSpec(Frozen):
     stop_at: float | None = None
     optimiser: Literal["adamw", "radam", "muon"] = "adamw"
     schedule: Literal["one-cycle", "cosine", "constant"] = "one-cycle"
-    clip: Annotated[float, Field(ge=0)] = 0.0
+    clip: Magnitude = 0.0
     best_on_test: bool = False
     decay: Literal["all", "matrices", "matrices+taps"] = "matrices"
     label_smoothing: Probability = 0.0
@@ -103,33 +96,31 @@ class TrainSpec(Frozen):
         return tuple(betas)
 
     def _check(self) -> None:
-        if self.warmup > self.steps:
-            raise ValueError(
-                f"warmup={self.warmup} exceeds steps={self.steps}; lower warmup or raise steps"
-            )
-        if self.schedule in ("constant", "cosine") and self.cycle_momentum:
-            raise ValueError(f"schedule={self.schedule} needs cycle_momentum=false")
-        if self.augment and (self.augment.mixup or self.augment.cutmix) and self.batch % 2:
-            raise ValueError(
-                f"batch={self.batch} is odd; mixup and cutmix pair images; give an even batch"
-            )
-        if self.compiled and (self.bucket_by_length or self.parts_by_length):
-            name = "bucket_by_length" if self.bucket_by_length else "parts_by_length"
-            raise ValueError(
-                f"{name}=true gives batches of many lengths, and a compiled model is "
-                "compiled again for each; use either"
-            )
-        if self.bucket_by_length and self.parts_by_length:
-            raise ValueError("bucket_by_length and parts_by_length are both true; use either")
+        images, by_length = self.augment or Augment(), self.bucket_by_length or self.parts_by_length
+        problems = {
+            f"warmup={self.warmup} exceeds steps={self.steps}; lower warmup or raise steps":
+                self.warmup > self.steps,
+            f"schedule={self.schedule} needs cycle_momentum=false":
+                self.schedule in ("constant", "cosine") and self.cycle_momentum,
+            f"batch={self.batch} is odd; mixup and cutmix pair images; give an even batch":
+                (images.mixup or images.cutmix) and self.batch % 2,
+            f"{'bucket' if self.bucket_by_length else 'parts'}_by_length=true gives batches of "
+            "many lengths, and a compiled model is compiled again for each; use either":
+                self.compiled and by_length,
+            "bucket_by_length and parts_by_length are both true; use either":
+                self.bucket_by_length and self.parts_by_length,
+        }  # fmt: skip
+        for text, is_there in problems.items():
+            if is_there:
+                raise ValueError(text)
 
 
 class TaskSpec(Frozen):
-    """A task, every option of it, and its data.
+    """A task, all its options, and its data.
 
     Attributes:
         key: `name@version[option=value,...]`, with the options that differ from the defaults.
-        digests: SHA-256 of each split, by its name; none of a question, whose data may not be read
-            yet.
+        digests: SHA-256 of each split, by name; empty in a question, whose data may be unread.
     """
 
     name: str
@@ -144,17 +135,16 @@ class TaskSpec(Frozen):
 
 
 class Question(Identified):
-    """Everything that is held fixed around a variant: what runs of one table share.
+    """Everything that is held fixed around a variant: runs of one table share it.
 
     Attributes:
-        name: its name in a suite, else its task and recipe with what differs from the recipe.
-        suite: as `laptop@2`; empty for a question of no suite.
-        declared: the digest of the table of that suite; see `harness.recipes.declared`.
-        variants: the options that the recipe gives to variants, by variant; `+V` is V as the last
-            layer of A+V.
-        grid: the values of each tuned field of `model` and `train`, by its path, as `train.lr`;
-            `model` and `train` have the recipe's. The grid is the product of all values.
-        match: what the feed-forward width of each row makes equal to softmax's, if anything.
+        name: its name in a suite, or its task and recipe, with what differs from the recipe.
+        suite: as `laptop@2`; empty without a suite.
+        declared: the digest of its table in that suite; see `harness.recipes.declared`.
+        variants: the options that the recipe gives to variants; `+V` is V as last layer of A+V.
+        grid: the values of each tuned field, by path, as `train.lr`; the grid is their product.
+            `model` and `train` have the values of the recipe.
+        match: `parameters` if the feed-forward width of each row makes them equal to softmax's.
     """
 
     name: str
@@ -174,7 +164,7 @@ class Question(Identified):
 
     @property
     def points(self) -> list[Point]:
-        # One without values where there is no grid.
+        # One empty point without a grid.
         values = product(*self.grid.values())
         return [dict(zip(self.grid, point, strict=True)) for point in values]
 
@@ -190,14 +180,14 @@ class RunSpec(Identified):
     """One run: one question, one variant, one seed, one kind of device.
 
     Attributes:
-        attention: the variants as text: `A`, or `A+B` for layers of A with a last layer of B.
-        options: the options of each variant that differ from its defaults, by variant.
+        attention: `A`, or `A+B` for layers of A with a last layer of B.
+        options: the options that differ from the defaults, by variant.
         overrides: those that differ from the question's, by `VARIANT.OPTION`.
-        values: the fields of model and train that were chosen for this run, by path: a point of the
-            grid, the width of a matched model, or the positions of the published set-up.
-        role: `trial` for a run whose score on dev chooses, and whose score on test is not used;
-            `final` for a run at the chosen point; empty without a grid.
-        data: SHA-256 of each split of the task, by its name.
+        values: fields of model and train of this run alone, by path: a point of the grid, the
+            width of a matched model, or the positions of the published set-up.
+        role: `trial` for a run whose score on dev chooses a point, and whose score on test is
+            unused; `final` for a run at the chosen point; empty without a grid.
+        data: SHA-256 of each split of the task, by name.
     """
 
     question: Question
@@ -233,14 +223,14 @@ class RunSpec(Identified):
 
     @property
     def file_name(self) -> str:
-        # A recipe may be `SUITE@VERSION/QUESTION`, and the attention `(A+B)*2`.
+        # As `SUITE@VERSION/QUESTION` and `(A+B)*2`.
         names = (self.attention, self.question.recipe)
         attention, recipe = (re.sub(r"[/*()]", "-", text) for text in names)
         return f"{self.task.name}-{attention}-{recipe}-{self.device}-s{self.seed}-{self.id}"
 
     @property
     def distance(self) -> float:
-        # Of two positive numbers the absolute logarithm of their ratio, of other values 0 or 1.
+        # From the recipe, over the fields of the grid.
         question = self.question
         return float(sum(_difference(self.values[path], field_at(question, path))
                          for path in question.grid if path in self.values))  # fmt: skip
@@ -258,6 +248,7 @@ class RunSpec(Identified):
 
 
 def _difference(value: Value, other: Value) -> float:
+    # The logarithm of the ratio of positive numbers; else 0 or 1.
     if value == other:
         return 0.0
     if isinstance(value, int | float) and isinstance(other, int | float) and min(value, other) > 0:

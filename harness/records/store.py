@@ -9,21 +9,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 
-from harness.records.baselines import FOLDER, ShallowStudy, TaskBaselines
+from harness.records import files
+from harness.records.baselines import ShallowStudy, TaskBaselines
 from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.fields import Frozen
-from harness.records.files import (
-    Text,
-    find_line,
-    read_file,
-    read_lines,
-    remove_partial,
-    require_writable,
-    save,
-    usable,
-    with_checksum,
-)
+from harness.records.files import Text, usable
 from harness.records.locks import Lock, Locks
 from harness.records.record import Record
 from harness.records.spec import Question, RunSpec, TaskSpec
@@ -35,9 +26,10 @@ StoreT = TypeVar("StoreT", bound="RecordStore[Any]")
 RecordT = TypeVar("RecordT", bound=Frozen)
 KindT = TypeVar("KindT", bound=BaseModel)
 
+NO_PARTS = {"losses": {}, "groups": {}}  # The defaults of a point of a curve
+
 
 def require_folder(store: Path) -> Path:
-    """Return the folder of a store; raise `UserError` if it is none."""
     with usable(f"store {str(store)[:99]!r}", "read", "give another --store"):
         is_file, is_folder = store.is_file(), store.is_dir()
     if is_file:
@@ -48,23 +40,21 @@ def require_folder(store: Path) -> Path:
     return store
 
 
-NO_PARTS = {name: {} for name in ("losses", "groups")}  # The defaults of a point of a curve
-
-
 class Broken(NamedTuple):
     path: Path
     reason: str
 
 
 class RecordStore(Generic[RecordT]):
-    """The records of one kind of a store, one JSON file each, or published as JSON lines.
+    """The records of one kind in a store, one JSON file each, or published as JSON lines.
 
-    A record that is a file counts before a line of the same name; see `harness.records.files`.
+    A file overrides a line of the same name. `root` is the store with the lines; `folder`, for
+    files, is created by the first write.
 
     Attributes:
-        tag: the kind of their lines.
-        file: of their lines; a run has the file of its row.
-        remedy: for a file that is not a record; `name` is its name, `store` the store.
+        tag: the kind that a line names.
+        file: the published file of the lines; a run has the file of its row.
+        remedy: what to do with a file that is not a record.
     """
 
     kind: type[RecordT]
@@ -74,19 +64,15 @@ class RecordStore(Generic[RecordT]):
     remedy = "move it away to run this again"
 
     def __init__(self, folder: Path, root: Path | None = None) -> None:
-        # `folder` is created by the first write; `root` is the store with the lines.
         self.folder, self.root = folder, root or folder
+        self.locks = Locks(folder)
 
     @classmethod
     def within(cls: type[StoreT], folder: Path) -> StoreT:
         return cls(folder / cls.subfolder, folder)
 
-    @property
-    def locks(self) -> Locks:
-        return Locks(self.folder)
-
     def require_writable(self) -> None:
-        require_writable(self.folder, f"store {str(self.folder)!r}", "give another --store")
+        files.require_writable(self.folder, f"store {str(self.folder)!r}", "give another --store")
 
     def name_of(self, record: Any) -> str:
         return record.spec.file_name
@@ -95,34 +81,29 @@ class RecordStore(Generic[RecordT]):
         return self.folder / f"{spec.file_name}.json"
 
     def find(self, spec: Spec) -> RecordT | None:
-        path = self.path(spec)
-        with usable(path, "read", "give another --store"):
-            try:
-                path.lstat()
-            except (FileNotFoundError, NotADirectoryError):
-                if self._line(spec.file_name) is None:
-                    return None
-        return self.require(spec.file_name)
+        found = self._entry(spec.file_name)
+        return None if found is None else self.require(spec.file_name, found)
 
-    def require(self, name: str) -> RecordT:
-        return self._required(name, self.read_one(name))
-
-    def _required(self, name: str, found: RecordT | Broken) -> RecordT:
+    def require(self, name: str, entry: Path | Text | None = None) -> RecordT:
+        found = self.parse(entry) if entry else self.read_one(name)
         if isinstance(found, Broken):
             reason = found.reason.removesuffix("; move it away")
             remedy = self.remedy.format(name=name, store=self.root)
             raise UserError(f"{found.path} is not a record ({reason}); {remedy}")
         return found
 
+    def read_one(self, name: str) -> RecordT | Broken:
+        return self.parse(self._entry(name) or self.folder / f"{name}.json")
+
     def write(self, record: RecordT) -> Path:
-        text = with_checksum(record.model_dump_json(indent=1) + "\n")
-        return save(self.folder / f"{self.name_of(record)}.json", text.encode(), "record")
+        text = files.with_checksum(record.model_dump_json(indent=1) + "\n")
+        return files.save(self.folder / f"{self.name_of(record)}.json", text.encode(), "record")
 
     def remove_partial_files(self) -> None:
-        remove_partial(self.folder)
+        files.remove_partial(self.folder)
 
     def each(self, *, curves: bool = True) -> Iterator[RecordT | Broken]:
-        # Without `curves`, runs have the points of `Record.thinned()` alone.
+        # Without `curves`, runs have the points of `Record.thinned()` only.
         for entry in self.entries().values():
             yield self.parse(entry, curves=curves)
 
@@ -133,47 +114,48 @@ class RecordStore(Generic[RecordT]):
         return [each for each in found if not isinstance(each, Broken)], broken
 
     def read_whole(self) -> list[RecordT]:
-        return [self._required(name, self.parse(at)) for name, at in self.entries().items()]
+        return [self.require(name, entry) for name, entry in self.entries().items()]
 
     def entries(self) -> dict[str, Path | Text]:
-        found: dict[str, Path | Text] = {**self._lines()}
         with self._listed():
+            found: dict[str, Path | Text] = {**self._lines()}
             # Not `Path.glob`, for which a folder that may not be listed is empty.
-            files = self.folder.iterdir() if self.folder.is_dir() else ()
-            found |= {file.stem: file for file in files if file.suffix == ".json"}
+            within = self.folder.iterdir() if self.folder.is_dir() else ()
+            found |= {file.stem: file for file in within if file.suffix == ".json"}
         return {name: found[name] for name in sorted(found, key=lambda name: f"{name}.json")}
 
     def _lines(self) -> dict[str, Text]:
         found: dict[str, Text] = {}
-        with self._listed():
-            for line in read_lines(self.root):
-                earlier = found.get(line.name)
-                if line.kind != self.tag:
-                    # The kind may be what was edited.
-                    if line.problem and self.tag == Store.tag:
-                        found[f"{line.file} {line.line}"] = line
-                    continue
-                if earlier and earlier.text != line.text:
-                    problem = f"line {line.line} of {line.file} has its name and other content"
-                    found[f"{earlier.file} {earlier.line}"] = earlier._replace(problem=problem)
-                found[line.name] = line
+        for line in files.read_lines(self.root):
+            earlier = found.get(line.name)
+            if line.kind != self.tag:
+                # The edit may have changed the kind.
+                if line.problem and self.tag == Store.tag:
+                    found[f"{line.file} {line.line}"] = line
+                continue
+            if earlier and earlier.text != line.text:
+                problem = f"line {line.line} of {line.file} has its name and other content"
+                found[f"{earlier.file} {earlier.line}"] = earlier._replace(problem=problem)
+            found[line.name] = line
         return found
 
-    def _line(self, name: str) -> Text | None:
+    def _entry(self, name: str) -> Path | Text | None:
+        path = self.folder / f"{name}.json"
+        with usable(path, "read", "give another --store"):
+            try:
+                path.lstat()
+                return path
+            except (FileNotFoundError, NotADirectoryError):
+                pass
         with self._listed():
-            return find_line(self.root, self.tag, name)
+            return files.find_line(self.root, self.tag, name)
 
     def _listed(self) -> AbstractContextManager[None]:
         remedy = "change its permissions, or give another --store"
         return usable(f"store {str(self.folder)!r}", "listed", remedy)
 
-    def read_one(self, name: str) -> RecordT | Broken:
-        path = self.folder / f"{name}.json"
-        line = None if path.exists() or path.is_symlink() else self._line(name)
-        return self.parse(line or path)
-
     def parse(self, entry: Path | Text, *, curves: bool = True) -> RecordT | Broken:
-        found = entry if isinstance(entry, Text) else read_file(entry, self.tag)
+        found = entry if isinstance(entry, Text) else files.read_file(entry, self.tag)
         record = parse(found if curves else thinned(found), self.kind)
         if isinstance(record, Broken) or found.name == self.name_of(record):
             return record
@@ -183,14 +165,14 @@ class RecordStore(Generic[RecordT]):
 
 
 def thinned(found: Text) -> Text:
-    # The points are most of a record, and are not validated.
+    # Most of a record are points: those left out are not validated.
     try:
         tree = from_json(found.text)
         *points, last = tree["curve"]
-        # pydantic would copy the default of each point deeply.
+        # Otherwise pydantic copies the default of each point deeply.
         kept = [{**NO_PARTS, **p} for p in (*points, last) if p is last or p.get("dev") is not None]
     except (AttributeError, LookupError, TypeError, ValueError):
-        return found  # it has no curve, or is no record
+        return found  # no curve, or not a record
     return found._replace(text=to_json({**tree, "curve": kept}).decode())
 
 
@@ -198,7 +180,7 @@ def parse(found: Text, kind: type[KindT]) -> KindT | Broken:
     if found.problem and (found.line or not found.text):
         return _broken(found, f"{found.problem}; move it away")
     try:
-        # Strict: otherwise true is a number.
+        # Strict: otherwise true counts as a number.
         record = kind.model_validate_json(found.text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -232,7 +214,6 @@ class Store(RecordStore[Record]):
 
     @contextmanager
     def locked(self, spec: RunSpec, threads: int) -> Iterator[Lock | None]:
-        # The state stays where the run has a checkpoint.
         lock = self.locks.acquire(spec.file_name, threads=threads, steps=spec.train.steps)
         try:
             yield lock
@@ -241,7 +222,7 @@ class Store(RecordStore[Record]):
                 lock.release(keep_state=self.checkpoint(spec).exists())
 
     def remove_leftovers(self) -> None:
-        # Nothing of a run that a process computes is deleted.
+        # Files of a run in progress are kept.
         self.remove_partial_files()
         saved = [path.stem for path in self.folder.glob("*.checkpoint")]
         for name in {*saved, *self.locks.states()}:
@@ -267,7 +248,7 @@ class StudyStore(RecordStore[StudyRecord]):
 
 
 class BaselineStore(RecordStore[TaskBaselines]):
-    kind, tag, file, subfolder = TaskBaselines, "baselines", "baselines.jsonl", FOLDER
+    kind, tag, file, subfolder = TaskBaselines, "baselines", "baselines.jsonl", "baselines"
 
 
 class CertificateStore(RecordStore[Certificate]):

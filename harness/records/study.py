@@ -1,4 +1,4 @@
-"""The record of a study: what was asked, where it was computed, and its rows as a table."""
+"""The record of a study: its options, its environment, and its rows as a table."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ Row = Mapping[str, Cell]
 
 
 class StudySpec(Frozen):
-    """The identity of a result: its subject, which names the file, and its options."""
+    """The identity of a result: the subject, which names the file, and the options."""
 
     study: str
     subject: str
@@ -30,9 +30,9 @@ class StudySpec(Frozen):
 
 
 class StudyRecord(Frozen):
-    """The result of a study: the values of each column; one value where all rows have the same.
+    """The result of a study: the values of each column, or one value that all rows share.
 
-    The environment is None in a record that was made from an older table.
+    Records made from an older table have no environment.
     """
 
     schema_version: Literal[1] = 1
@@ -57,8 +57,6 @@ def frame_of(records: Iterable[StudyRecord]) -> "pd.DataFrame":
     import pandas as pd
 
     frames = [pd.DataFrame(dict(record.table)) for record in records]
-    # Without a number, a column would make a column of objects of those that it is added to.
-    frames = [
-        frame.astype(dict.fromkeys(frame.columns[frame.isna().all()], float)) for frame in frames
-    ]
+    # Otherwise a column without a number would turn the others into objects.
+    frames = [of.astype(dict.fromkeys(of.columns[of.isna().all()], float)) for of in frames]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()

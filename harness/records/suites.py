@@ -2,18 +2,18 @@
 
 A suite is a file `harness/recipes/suites/NAME.toml`, or a file of a user:
 
-    title, version                what pages call it; results of two versions are never compared
+    title, version                results of two versions are never compared
     rows = ["A", {attention = "A", options.A.OPTION = VALUE}, ...]
-    published = ["PAPER, Table 1"]  sources of published numbers, shown beside the results
-    weaknesses = ["..."]          what limits a comparison with these numbers
-    level = "step"                costs of training steps are the results; by default runs are
-    [cost]                        what is measured of each row, by default `LAYERS`; see `CostPlan`
+    published = ["PAPER, Table 1"]  sources of published numbers, shown with the results
+    weaknesses = ["..."]          limits of the comparison with these numbers
+    level = "step"                the results are costs of training steps, instead of runs
+    [cost]                        measurements of each row, by default `LAYERS`; see `CostPlan`
     [all]                         fields of every question that does not set them
     [questions.NAME]              see `SuiteQuestion`; in the order of the columns
     [questions.NAME] extends = "OTHER"     the fields of OTHER that NAME does not set
 
-The recipe of a question is found by the name `SUITE@VERSION/QUESTION`, as the one of a file. It may
-start from what another recipe has for the task: `recipe = "paper"`.
+`SUITE@VERSION/QUESTION` names the recipe of a question, which may extend a part of another recipe:
+`recipe = "paper"`.
 """
 
 from collections.abc import Mapping
@@ -34,20 +34,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FOLDER = Path(__file__).parents[1] / "recipes" / "suites"
-
-NEXT = FOLDER / "next"  # Versions whose runs are being made, found by `NAME@VERSION` alone
+NEXT = FOLDER / "next"  # Versions with incomplete runs, found by `NAME@VERSION` only
 SUFFIX = ".toml"
-
-# Some of the columns of published answers.
+# Columns of published answers that every reader may use.
 COLUMNS = (
     "row", "question", "mean", "interval", "answered", "baseline", "baseline_value", "rate",
     "version",
 )  # fmt: skip
-
 MOST = 512  # The most rows of a suite, and its most questions
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 
 
@@ -56,18 +52,18 @@ class SuiteQuestion(Frozen):
 
     Attributes:
         asks: what a model must do, in one sentence.
-        recipe: the recipe whose part for the task the other fields override; empty for none.
+        recipe: the recipe that the other fields override; empty for none.
         variants: options of variants, by variant; `+V` is V as the last layer of A+V.
-        ceiling: the score on dev that solves it, at which training ends.
-        rotary: the attentions that have rotary positions, as in their published set-up; the others
+        ceiling: the score on dev at which training ends: the question is solved.
+        rotary: the attentions with rotary positions, as in their published set-up; the others
             have `positions`.
-        rates: values of `train.lr`; trials with seed 0 choose one by dev, the one of `train.lr`
-            first, which is the only one where it ends at the ceiling; empty for that of `recipe`.
+        rates: values of `train.lr`; trials with seed 0 choose one by dev. The trial at `train.lr`
+            comes first, and is the only one if it ends at the ceiling. Empty for the recipe's.
         more_seeds: further seeds of a row whose seeds differ by more than four points.
         note: the limit of the question, in one sentence; pages show it.
-        published: the key of the task whose published numbers stand beside the results.
-        first_position: that of the first target of a test sequence; pages then have the horizon,
-            the last position before the accuracy falls below 90 %.
+        published: the key of the task whose published numbers are shown with the results.
+        first_position: the position of the first target of a test sequence, for the horizon: the
+            last position before the accuracy falls below 90 %.
     """
 
     name: Name
@@ -102,7 +98,7 @@ class SuiteQuestion(Frozen):
 
 
 class SuiteRow(Frozen):
-    """A row of a suite: `A` or `A+B`, and the options that differ from the recipes, by variant."""
+    """A row of a suite: `A` or `A+B`, and options that differ from the recipes, by variant."""
 
     attention: Annotated[str, Field(max_length=4096)]
     options: dict[str, dict[str, Value]] = Field(default={})
@@ -122,10 +118,7 @@ class SuiteRow(Frozen):
 
 
 class CostPlan(Frozen):
-    """The measurements of each row of a suite: of a layer, or of a training step of a model.
-
-    `batch` is as of `harness cost`; `causal` has the forms.
-    """
+    """The measurements of each row of a suite; `batch` is by pass, as in `harness cost`."""
 
     lengths: Annotated[tuple[Count, ...], Field(min_length=1)]
     passes: Annotated[tuple[Pass, ...], Field(min_length=1)]
@@ -138,12 +131,12 @@ class CostPlan(Frozen):
 
     @property
     def middle_length(self) -> int:
-        # By its time the rows of a matrix are ordered.
+        # A matrix orders its rows by the time at this length.
         return sorted(self.lengths)[len(self.lengths) // 2]
 
     @property
     def longest_length(self) -> int:
-        # By its time figures of the mean of a suite place rows.
+        # Figures of the mean of a suite place rows by the time at this length.
         return max(self.lengths)
 
     def _check(self) -> None:
@@ -151,19 +144,18 @@ class CostPlan(Frozen):
             raise ValueError(f"pass {min(missing)!r} has no batch; add it to cost.batch")
 
 
-# The plan of a suite that has none.
-LAYERS = CostPlan(
+LAYERS = CostPlan(  # by default
     lengths=(1024, 4096, 16384), passes=("train", "prefill", "decode"), precision="fp32", dim=64,
     heads=2, batch={"train": "tokens=16384", "prefill": "1", "decode": "1"},
 )  # fmt: skip
 
 
 class Suite(Frozen):
-    """A named set of questions, and the rows that are trained on them, in order; see the module.
+    """A named set of questions and of rows that are trained on them, in order; see the module.
 
     Attributes:
-        published: the sources in `reports/published`; of a number in several, the first one counts.
-        first: the questions of `harness run --attention A`, scored by accuracy; none of a file.
+        published: sources in `reports/published`; the first one with a number counts.
+        first: the questions of `harness run --attention A`, scored by accuracy.
         average: whether its table has the mean over its questions.
     """
 
@@ -204,7 +196,6 @@ PARTS: Parts = {"rows": SuiteRow, "cost": CostPlan}
 
 
 def names() -> list[str]:
-    # Without next versions.
     return sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}"))
 
 
@@ -230,14 +221,14 @@ def show(name: str) -> str:
 
 
 def published(suite: Suite) -> "pd.DataFrame":
-    # Columns: as `answers` of `reports.suite_results.SuiteResults`; `rate`, the `train.lr` that
-    # trials chose; `version`, the code of the runs. `python -m harness.cli.pages` writes the file.
+    # `answers` of `reports.suite_results.SuiteResults`, with `rate`, the `train.lr` that trials
+    # chose, and `version`, the code of the runs. `python -m harness.cli.pages` writes the file.
     import pandas as pd
 
     path = FOLDER / f"{suite.name}.csv"
     if not path.exists():
         return pd.DataFrame(columns=[*COLUMNS])
-    # No text is a missing value: `none` and `nan` may be names.
+    # `none` and `nan` may be names.
     missing: Any = dict.fromkeys(("mean", "low", "high", "baseline_value", "rate"), "")
     return pd.read_csv(path, keep_default_na=False, na_values=missing)
 

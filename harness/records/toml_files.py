@@ -12,18 +12,13 @@ from pydantic_core import to_json
 from harness.records.fields import Frozen
 from zoo.registry import UserError, unknown
 
-# Levels of a file, at most: tasks, TASK, variants, VARIANT, OPTION, and the values of a list.
-DEPTH = 6
-
+DEPTH = 6  # Levels of a file, at most: tasks, TASK, variants, VARIANT, OPTION, values of a list
 MOST_BYTES = 2**18  # Size of a file, at most
-
-# A dotted key of more than 16 names: the time that a parser takes grows with their square.
+# A dotted key of more than 16 names: parsing takes quadratic time.
 DEEP_KEY = re.compile(r"(?:[^\s.,=\[\]{}]{1,64}\s*\.\s*){16}")
 
 Table = dict[str, Any]
-
 Parts = Mapping[str, type[Frozen]]
-
 F = TypeVar("F", bound=Frozen)
 
 
@@ -52,7 +47,6 @@ def read_toml(path: Path, label: str, remedy: str) -> Table:
 
 
 def _require_small(value: Any, levels: int = DEPTH) -> None:
-    # At most `DEPTH` levels, and integers of 64 bits.
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError("it has an integer of more than 64 bits")
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -74,7 +68,7 @@ def validated(
     kind: type[F], values: Table, label: str, *, what: str = "part", parts: Parts | None = None,
     strict: bool = False,
 ) -> F:  # fmt: skip
-    # Without `strict` a text is read as a number where one is needed, as of a command line.
+    # Without `strict`, text is read as a number where one is needed, as on a command line.
     for name, value in values.items():
         items = value if isinstance(value, list) else [value]
         # pydantic takes a boolean for a number.
@@ -84,7 +78,7 @@ def validated(
             raise UserError(f"{label}{name}={value} is a boolean; give another value")
     try:
         if strict:
-            # As JSON, whose lists are tuples as well.
+            # As JSON: its lists count as tuples.
             text = to_json(values, inf_nan_mode="constants")
             return kind.model_validate_json(text, strict=True)
         return kind.model_validate(values)

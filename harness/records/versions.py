@@ -13,11 +13,8 @@ from typing import NamedTuple
 
 from harness.records.families import LISTED
 
-# The version of `harness.train`; `harness/behaviour.json` has losses that it computes.
-TRAINING = "1.0"
-
-# The name of that version beside those of variants, none of which has a space.
-LOOP = "training loop"
+TRAINING = "1.0"  # The version of `harness.train`; `harness/behaviour.json` has its losses
+LOOP = "training loop"  # Its name among those of variants, which have no spaces
 
 
 @cache
@@ -43,14 +40,13 @@ def versions_in(line: str) -> dict[str, str]:
 
 
 def is_current(line: str, now: Mapping[str, str]) -> bool:
-    # `1` is the first part of any version `1.MINOR`. An empty version is not known, and not
-    # current.
+    # `1` matches any `1.MINOR`. An empty version is unknown, so it is not current.
     found = versions_in(line).items()
     return all(v and f"{now.get(name, v)}.".startswith(f"{v}.") for name, v in found)
 
 
 def are_outdated(lines: Iterable[tuple[str, str]]) -> dict[str, bool]:
-    # A plug-in, which is not imported, has the version of its last record.
+    # Plug-ins are not imported: the last record has their version.
     now: dict[str, str] = {}
     ordered = [line for _, line in sorted((started, line) for line, started in lines)]
     for line in ordered:
@@ -60,11 +56,7 @@ def are_outdated(lines: Iterable[tuple[str, str]]) -> dict[str, bool]:
 
 
 class Origin(NamedTuple):
-    """The code and the data of a run, which decide whether it is outdated.
-
-    `version` is of `line_of_run`, `data` is the name of its data, `files` has SHA-256 of files of a
-    user by path.
-    """
+    """The code and the data of a run; `files` has SHA-256 of the user's files by path."""
 
     version: str
     task: str
@@ -74,8 +66,8 @@ class Origin(NamedTuple):
 
 
 def outdated(origins: Sequence[Origin]) -> list[bool]:
-    # The data of a task with files are others if a file has other content now; those of a task
-    # without files, if a later run has other data.
+    # A run is outdated if its code is, if a file it read has changed, or, for a task without
+    # files, if a later run has other data.
     code = are_outdated((one.version, one.started) for one in origins)
     data = {one.task: one.data for one in sorted(origins, key=lambda one: one.started)}
     files = {path: file_digest(path) for origin in origins for path in origin.files}
@@ -88,7 +80,7 @@ def outdated(origins: Sequence[Origin]) -> list[bool]:
 
 
 def file_digest(path: str) -> str:
-    # Hidden files of a folder and its folders do not count, as for a task of several files.
+    # Hidden files and subfolders do not count, as for a task of several files.
     try:
         if Path(path).is_dir():
             files = sorted(file for file in Path(path).iterdir() if file.name[0] != ".")
