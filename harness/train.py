@@ -147,31 +147,23 @@ def autocast(device: str, precision: str) -> torch.autocast:
 
 
 class Progress(BaseModel):
-    """The state of a run; a checkpoint has it with the state of the trainer.
-
-    Attributes:
-        best: the score on dev at `best_step`, with the parameters `best_state`.
-        best_on_test: the best score on test so far, if the recipe asks for it.
-        elapsed: seconds since the start of the run, over all processes.
-        environment: the environment at the start of the run.
-        version: as `Record.version`.
-        processor: the fields of `harness.records.record.Processor`.
-        sums: the sum of each loss since the last point of the curve.
-    """
+    """The state of a run; a checkpoint has it with the state of the trainer."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False, extra="forbid")
 
     step: Step = 0
     seconds: Seconds = 0.0
     curve: list[Point] = Field(default=[])
-    best: float | None = None
+    best: float | None = None  # The score on dev at `best_step`, with the parameters `best_state`
     best_step: Step = 0
-    best_on_test: float | None = None
-    elapsed: Seconds = 0.0
-    environment: Environment | None = None
-    version: str = ""
+    best_on_test: float | None = None  # The best score on test so far, if the recipe asks for it
+    elapsed: Seconds = 0.0  # Seconds since the start of the run, over all processes
+    environment: Environment | None = None  # The environment at the start of the run
+    version: str = ""  # As `Record.version`
+    # The fields of `harness.records.record.Processor`
     processor: dict[str, Seconds] = Field(default=dict.fromkeys(Processor.model_fields, 0.0))
     best_state: dict[str, Tensor] = Field(default={}, exclude=True)
+    # The sum of each loss since the last point of the curve
     sums: dict[str, Tensor] = Field(default={}, exclude=True)
 
     @contextmanager

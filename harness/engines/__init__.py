@@ -26,18 +26,14 @@ WORKER_BYTES = 2**27  # Memory of a process that has imported PyTorch, at least
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """The resources of the runs of a grid; see the options of `harness run`.
-
-    Attributes:
-        isolated: whether each run has its own process.
-        parameters: parameters of Slurm's jobs, such as `partition` and `time`.
-    """
+    """The resources of the runs of a grid; see the options of `harness run`."""
 
     engine: str = "local"
     workers: int = 0
     threads: int = 0
     device: Device = "cpu"
-    isolated: bool = False
+    isolated: bool = False  # Whether each run has its own process
+    # Parameters of Slurm's jobs, such as `partition` and `time`
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -46,21 +46,16 @@ class TaskRecipe(Frozen):
 
 
 class Recipe(Frozen):
-    """A named recipe: fields of models and of `TrainSpec`, and options of variants, for every task.
-
-    Attributes:
-        other: the recipe of tasks that `tasks` does not name.
-        question: the question of a suite, which fixes positions and precision; `tasks` has only its
-            task.
-    """
+    """A named recipe: fields of models and of `TrainSpec`, and options of variants."""
 
     name: str
     model: Table = Field(default={})
     train: Table = Field(default={})
     variants: dict[str, Table] = Field(default={})
     tasks: dict[str, TaskRecipe] = Field(default={})
-    other: TaskRecipe | None = None
+    other: TaskRecipe | None = None  # The recipe of tasks that `tasks` does not name
     shared: dict[str, TaskRecipe] = Field(default={})
+    # The question of a suite, which fixes positions and precision; `tasks` has only its task
     question: SuiteQuestion | None = None
 
     def of_task(self, task: str) -> TaskRecipe:

@@ -21,14 +21,11 @@ class CorrectAnswers(Frozen):
 
     The answers about one sequence depend on each other: they are a cluster, and clusters are the
     sample. Runs on the same test split have the same clusters.
-
-    Attributes:
-        bits: base64 of one bit an answer, 1 if correct, highest bit of a byte first; the rest 0.
-        clusters: pairs of a number of answers and the count of successive clusters of that size.
     """
 
     kind: Literal["bits"] = "bits"
-    bits: str
+    bits: str  # Base64 of one bit an answer, 1 if correct, highest bit of a byte first; the rest 0
+    # Pairs of a number of answers and the count of successive clusters of that size
     clusters: Annotated[tuple[tuple[Count, Count], ...], Field(min_length=1)]
 
     @classmethod

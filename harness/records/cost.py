@@ -63,38 +63,29 @@ STEP: Mapping[str, Any] = {
 
 
 class CostSpec(Identified):
-    """One measurement of a cost sweep.
+    """One measurement of a cost sweep."""
 
-    Attributes:
-        attention: the variant, or `A+B` if `level` is `step`.
-        options: those that differ from the defaults, by variant; in `overrides` by
-            `VARIANT.OPTION`.
-        length: tokens of a sample, or of the prompt if `operation` is `decode`.
-        batching: a number of samples, or `tokens=K` for K tokens in all.
-        model: None if `level` is `layer`.
-        task: the task of a step of a run, without digests; None for random tokens.
-        train: the recipe of a step of a run, with the values of `STEP`.
-    """
-
-    attention: str
+    attention: str  # The variant, or `A+B` if `level` is `step`
+    # Those that differ from the defaults, by variant; in `overrides` by `VARIANT.OPTION`
     options: dict[str, dict[str, Value]]
     overrides: dict[str, Value] = Field(default={})
     level: Level
     operation: Pass
-    length: Count
+    length: Count  # Tokens of a sample, or of the prompt if `operation` is `decode`
     batch: Count
-    batching: str
+    batching: str  # A number of samples, or `tokens=K` for K tokens in all
     dim: Count
     heads: Count
     causal: bool
-    model: Model | None
+    model: Model | None  # None if `level` is `layer`
     precision: Precision
     device: Device
     machine: str
     threads: Count
     revision: Count = 1
+    # The task of a step of a run, without digests; None for random tokens
     task: TaskSpec | None = None
-    train: TrainSpec | None = None
+    train: TrainSpec | None = None  # The recipe of a step of a run, with the values of `STEP`
 
     @property
     def superseded(self) -> bool:
@@ -153,40 +144,29 @@ class Limits(Frozen):
 
 
 class Measured(Frozen):
-    """The values of a measurement that ended in `ok`.
+    """The values of a measurement that ended in `ok`."""
 
-    Attributes:
-        seconds: of one call.
-        ratio: seconds relative to softmax by `reference`, measured alternately; None if SDPA
-            softmax has too little memory or time, see `no_ratio`.
-        peak_bytes: peak memory that one call of `memory_batch` samples allocates.
-        memory_ratio: `memory_bytes`, which include the state, relative to SDPA softmax.
-        flops: floating-point operations in matrix products of one call, counted.
-        analytic_flops: by the variant's formula; None without one, for a model and for a decoded
-            token.
-        backend: the implementation of the layers; empty if the variant has only one.
-        required_bytes: bytes that any layer of this shape reads and writes in one call.
-        state_bytes: memory of the decoding state of all samples.
-        reference: the backend of the fastest exact softmax in this precision; empty without one.
-        softmax_parameters: of the layer or model with softmax; None in earlier records.
-    """
-
-    seconds: Quartiles
+    seconds: Quartiles  # Of one call
     samples: Count
+    # Seconds relative to softmax by `reference`, measured alternately; None if SDPA softmax has too
+    # little memory or time, see `no_ratio`
     ratio: Quartiles | None
     no_ratio: str
-    peak_bytes: Natural
+    peak_bytes: Natural  # Peak memory that one call of `memory_batch` samples allocates
+    # `memory_bytes`, which include the state, relative to SDPA softmax
     memory_ratio: Positive | None
-    flops: Natural
+    flops: Natural  # Floating-point operations in matrix products of one call, counted
+    # By the variant's formula; None without one, for a model and for a decoded token
     analytic_flops: Natural | None
-    backend: str
-    required_bytes: Count
+    backend: str  # The implementation of the layers; empty if the variant has only one
+    required_bytes: Count  # Bytes that any layer of this shape reads and writes in one call
     parameters: Natural
-    state_bytes: Natural | None
+    state_bytes: Natural | None  # Memory of the decoding state of all samples
     limits: Limits
-    reference: str
+    reference: str  # The backend of the fastest exact softmax in this precision; empty without one
     memory_batch: Count
     memory_bytes: Count
+    # Of the layer or model with softmax; None in earlier records
     softmax_parameters: Natural | None = None
 
     @property
@@ -198,24 +178,18 @@ class Measured(Frozen):
 
 
 class CostRecord(Frozen):
-    """One measurement of a cost sweep; see also `harness.records.record.Record`.
-
-    Attributes:
-        seconds: of the whole measurement, with the start of its process.
-        versions: the version of each variant, and of softmax.
-        claims_linear: whether the variants claim time and memory linear in the length.
-    """
+    """One measurement of a cost sweep; see also `harness.records.record.Record`."""
 
     schema_version: Literal[4] = 4
     spec: CostSpec
     status: CostStatus
     reason: str
     started: Time
-    seconds: Seconds
+    seconds: Seconds  # Of the whole measurement, with the start of its process
     environment: Environment
-    versions: Mapping[str, str]
+    versions: Mapping[str, str]  # The version of each variant, and of softmax
     options: dict[str, dict[str, Value]]
-    claims_linear: bool
+    claims_linear: bool  # Whether the variants claim time and memory linear in the length
     measured: Measured | None = None
 
     def _check(self) -> None:

@@ -11,35 +11,29 @@ Positions = Literal["learned", "rotary", "none"]
 
 
 class Transformer(Frozen):
-    """The fields of all transformers around a variant.
-
-    Attributes:
-        dropout: probability after the embedding, each attention and both linear layers of each
-            feed-forward block.
-        attention_dropout: probability of dropping an attention weight, if a variant has weights.
-    """
+    """The fields of all transformers around a variant."""
 
     depth: Count
     dim: Count
     heads: Count
     feed_forward: Count
+    # Probability after the embedding, each attention and both linear layers of each feed-forward
+    # block
     dropout: Probability
+    # Probability of dropping an attention weight, if a variant has weights
     attention_dropout: Probability
 
 
 class SequenceModel(Transformer):
-    """A transformer of our layers.
+    """A transformer of our layers."""
 
-    Attributes:
-        short_conv: taps of the convolution behind the projections of queries, keys and values; 0
-            for none. See `zoo.projection`.
-        recompute: what each layer computes again in the backward pass instead of storing it.
-        norm: `pre` normalises the input of each block (layer norm); `post` and `batch` normalise
-            the sum behind it (layer norm, batch norm); see `zoo.post_norm`.
-    """
-
+    # Taps of the convolution behind the projections of queries, keys and values; 0 for none. See
+    # `zoo.projection`.
     short_conv: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    # What each layer computes again in the backward pass instead of storing it
     recompute: Literal["none", "attention", "layer"] = "none"
+    # `pre` normalises the input of each block (layer norm); `post` and `batch` normalise the sum
+    # behind it (layer norm, batch norm); see `zoo.post_norm`
     norm: Literal["pre", "post", "batch"] = "pre"
 
     def _check(self) -> None:
@@ -50,22 +44,19 @@ class SequenceModel(Transformer):
 
 
 class Encoder(SequenceModel):
-    """The model of sequences: see `harness.classifier`.
-
-    Attributes:
-        head: hidden width of the classifier; 0 for a linear one.
-        positions: `learned` adds a vector to each token; `rotary` rotates queries and keys; `none`
-            leaves the order to causality, convolutions and decay.
-        pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order;
-            `decode` the vectors at target positions (`AnswerDecoder`). The last two ignore `head`.
-        embedding_std: standard deviation of the initial embeddings of tokens and positions; see
-            docs/decisions/suites.md.
-    """
+    """The model of sequences: see `harness.classifier`."""
 
     kind: Literal["encoder"] = "encoder"
+    # Hidden width of the classifier; 0 for a linear one
     head: Annotated[int, Field(ge=0, lt=2**63)]
+    # `learned` adds a vector to each token; `rotary` rotates queries and keys; `none` leaves the
+    # order to causality, convolutions and decay
     positions: Positions
+    # `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order; `decode`
+    # the vectors at target positions (`AnswerDecoder`). The last two ignore `head`.
     pooling: Literal["mean", "flatten", "decode"] = "mean"
+    # Standard deviation of the initial embeddings of tokens and positions; see
+    # docs/decisions/suites.md
     embedding_std: Annotated[float, Field(gt=0)] = 0.02
 
 

@@ -18,20 +18,14 @@ FINAL: tuple[Status, ...] = ("ok", "diverged", "out_of_memory")  # Such runs are
 
 
 class Point(Frozen):
-    """One point of a run's curve.
-
-    Attributes:
-        seconds: training time so far, without evaluation.
-        loss: mean task loss since the last point; `losses` are auxiliary ones, weighted.
-        dev: the score on the whole dev split; None without an evaluation.
-        groups: scores on parts of dev, by name; see `tasks.Task.groups`.
-    """
+    """One point of a run's curve."""
 
     step: Count
-    seconds: Seconds
-    loss: float
+    seconds: Seconds  # Training time so far, without evaluation
+    loss: float  # Mean task loss since the last point; `losses` are auxiliary ones, weighted
     losses: dict[str, float] = Field(default={})
-    dev: float | None = None
+    dev: float | None = None  # The score on the whole dev split; None without an evaluation
+    # Scores on parts of dev, by name; see `tasks.Task.groups`
     groups: dict[str, float] = Field(default={})
 
 
@@ -43,26 +37,18 @@ class Probe(Frozen):
 
 
 class Final(Frozen):
-    """The outcome of a finished run, at the checkpoint that was best on dev.
+    """The outcome of a finished run, at the checkpoint that was best on dev."""
 
-    Attributes:
-        score: on the whole test split, evaluated once; in the unit of `Record.metric`.
-        dev: the score of that checkpoint on dev, in the unit of `Record.dev_metric`.
-        train_seconds: time inside training steps.
-        seconds: data, training and evaluation, over all processes of the run.
-        sample: the predictions whose mean is the score; None in earlier records.
-        best_on_test: the best evaluation on test, which selects nothing; None unless the recipe
-            asks for it.
-    """
-
-    score: float
+    score: float  # On the whole test split, evaluated once; in the unit of `Record.metric`
     test_examples: Count
-    dev: float
+    dev: float  # The score of that checkpoint on dev, in the unit of `Record.dev_metric`
     best_step: Count
-    train_seconds: Seconds
-    seconds: Seconds
+    train_seconds: Seconds  # Time inside training steps
+    seconds: Seconds  # Data, training and evaluation, over all processes of the run
+    # The predictions whose mean is the score; None in earlier records
     sample: Answers | None = None
     probes: dict[str, Probe] = Field(default={})
+    # The best evaluation on test, which selects nothing; None unless the recipe asks for it
     best_on_test: float | None = None
 
 
@@ -101,46 +87,37 @@ class Processor(Frozen):
 
 
 class Record(Frozen):
-    """One run; every table and figure is made from records alone.
-
-    Attributes:
-        reason: one line; empty if the status is `ok`.
-        versions: the version of each variant; see `harness.records.versions`.
-        training: the version of `harness.train`.
-        processor: None in earlier records.
-        files: SHA-256 of the user's file that the task reads, by path.
-        expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, with
-            the reason.
-        options: every option of every variant, by variant, defaults included.
-        dev_metric: the metric of scores on dev, if it is not `metric`.
-        flops: floating-point operations in matrix products of one training step.
-        backend: the implementations of the attention layers, or `compiled`; empty if each variant
-            has only one, and in earlier records.
-        state_bytes: memory of the decoding state of one sequence in all layers; None if a layer is
-            not causal or not recurrent, and in earlier records.
-    """
+    """One run; every table and figure is made from records alone."""
 
     schema_version: Literal[5] = 5
     spec: RunSpec
     status: Status
-    reason: str
+    reason: str  # One line; empty if the status is `ok`
     started: Time
     environment: Environment
-    versions: Mapping[str, str]
-    training: str
+    versions: Mapping[str, str]  # The version of each variant; see `harness.records.versions`
+    training: str  # The version of `harness.train`
+    # SHA-256 of the user's file that the task reads, by path
     files: dict[str, str] = Field(default={})
+    # Checks that its variants are expected to fail, `VARIANT: CHECK`, with the reason
     expected_failures: Mapping[str, str]
     is_baseline: bool
+    # Every option of every variant, by variant, defaults included
     options: dict[str, dict[str, Value]]
     metric: Metric
-    dev_metric: Metric | None = None
+    dev_metric: Metric | None = None  # The metric of scores on dev, if it is not `metric`
     parameters: Count | None = None
+    # Floating-point operations in matrix products of one training step
     flops: Natural | None = None
+    # The implementations of the attention layers, or `compiled`; empty if each variant has only
+    # one, and in earlier records
     backend: str = ""
+    # Memory of the decoding state of one sequence in all layers; None if a layer is not causal or
+    # not recurrent, and in earlier records
     state_bytes: Natural | None = None
     curve: list[Point]
     final: Final | None = None
-    processor: Processor | None = None
+    processor: Processor | None = None  # None in earlier records
 
     @property
     def version(self) -> str:

@@ -19,66 +19,54 @@ Magnitude = Annotated[float, Field(ge=0)]
 
 
 class Augment(Frozen):
-    """The augmentation of images in training.
+    """The augmentation of images in training."""
 
-    Attributes:
-        transform: see `tasks.data.images`.
-        mixup: alpha of mixup (Zhang et al., 2018, arXiv 1710.09412); 0 for none.
-        cutmix: alpha of CutMix (Yun et al., 2019, arXiv 1905.04899); 0 for none. With both, each
-            batch has one of them.
-    """
-
-    transform: Literal["none", "crop", "deit"] = "none"
-    mixup: Magnitude = 0.0
+    transform: Literal["none", "crop", "deit"] = "none"  # See `tasks.data.images`
+    mixup: Magnitude = 0.0  # Alpha of mixup (Zhang et al., 2018, arXiv 1710.09412); 0 for none
+    # Alpha of CutMix (Yun et al., 2019, arXiv 1905.04899); 0 for none. With both, each batch has
+    # one of them.
     cutmix: Magnitude = 0.0
 
 
 class TrainSpec(Frozen):
-    """The recipe of the optimiser.
-
-    Attributes:
-        warmup: steps in which the rate rises linearly to `lr`, before `schedule`.
-        betas: also accepted as text, `0.9,0.98`.
-        cycle_momentum: whether beta1 falls from 0.95 to 0.85 during warm-up and rises again,
-            instead of `betas[0]`: the default of PyTorch's `OneCycleLR`.
-        evaluations: number of evaluations on dev, evenly spaced, the last one after the last step.
-        precision: of the matrix products; parameters and optimiser state are always fp32.
-        bucket_by_length: whether a batch holds examples of similar length, padded to the longest.
-        parts_by_length: whether the examples of a batch pass through the model in parts of equal
-            length, without padding; the loss is the same as without parts.
-        stop_at: the score on dev at which training ends, once two evaluations in a row reach it.
-        optimiser: see `harness.optimisers`.
-        schedule: see `SCHEDULES` of `harness.train`.
-        clip: largest norm of the gradient of all parameters; 0 for no limit.
-        best_on_test: whether to evaluate test with dev and record the best score, as some papers
-            report it. It selects nothing.
-        decay: what `weight_decay` applies to: `all` parameters, or `matrices`, which excludes
-            vectors, taps of depth-wise convolutions, `undecayed` parameters of a variant, and
-            positions and class token of images; `matrices+taps` includes the taps.
-        label_smoothing: weight of the uniform distribution in the target of the loss.
-        augment: the augmentation of images; a name, as `crop`, is a transform alone.
-    """
+    """The recipe of the optimiser."""
 
     batch: Count
     steps: Count
+    # Steps in which the rate rises linearly to `lr`, before `schedule`
     warmup: Annotated[int, Field(ge=0)]
     lr: Rate
-    betas: tuple[Probability, Probability]
+    betas: tuple[Probability, Probability]  # Also accepted as text, `0.9,0.98`
+    # Whether beta1 falls from 0.95 to 0.85 during warm-up and rises again, instead of `betas[0]`:
+    # the default of PyTorch's `OneCycleLR`
     cycle_momentum: bool
     eps: Annotated[float, Field(gt=0)]
     weight_decay: Magnitude
+    # Number of evaluations on dev, evenly spaced, the last one after the last step
     evaluations: Count
-    precision: Precision
+    precision: Precision  # Of the matrix products; parameters and optimiser state are always fp32
     compiled: bool
+    # Whether a batch holds examples of similar length, padded to the longest
     bucket_by_length: bool = False
+    # Whether the examples of a batch pass through the model in parts of equal length, without
+    # padding; the loss is the same as without parts
     parts_by_length: bool = False
+    # The score on dev at which training ends, once two evaluations in a row reach it
     stop_at: float | None = None
-    optimiser: Literal["adamw", "radam", "muon"] = "adamw"
+    optimiser: Literal["adamw", "radam", "muon"] = "adamw"  # See `harness.optimisers`
+    # See `SCHEDULES` of `harness.train`
     schedule: Literal["one-cycle", "cosine", "constant"] = "one-cycle"
-    clip: Magnitude = 0.0
+    clip: Magnitude = 0.0  # Largest norm of the gradient of all parameters; 0 for no limit
+    # Whether to evaluate test with dev and record the best score, as some papers report it. It
+    # selects nothing.
     best_on_test: bool = False
+    # What `weight_decay` applies to: `all` parameters, or `matrices`, which excludes vectors, taps
+    # of depth-wise convolutions, `undecayed` parameters of a variant, and positions and class token
+    # of images; `matrices+taps` includes the taps
     decay: Literal["all", "matrices", "matrices+taps"] = "matrices"
+    # Weight of the uniform distribution in the target of the loss
     label_smoothing: Probability = 0.0
+    # The augmentation of images; a name, as `crop`, is a transform alone
     augment: Augment | None = None
 
     @field_validator("augment", mode="before")
@@ -116,16 +104,12 @@ class TrainSpec(Frozen):
 
 
 class TaskSpec(Frozen):
-    """A task, all its options, and its data.
-
-    Attributes:
-        key: `name@version[option=value,...]`, with the options that differ from the defaults.
-        digests: SHA-256 of each split, by name; empty in a question, whose data may be unread.
-    """
+    """A task, all its options, and its data."""
 
     name: str
-    key: str
+    key: str  # `name@version[option=value,...]`, with the options that differ from the defaults
     options: dict[str, Value]
+    # SHA-256 of each split, by name; empty in a question, whose data may be unread
     digests: dict[str, str] = Field(default={})
 
     @property
@@ -135,27 +119,21 @@ class TaskSpec(Frozen):
 
 
 class Question(Identified):
-    """Everything that is held fixed around a variant: runs of one table share it.
+    """Everything that is held fixed around a variant: runs of one table share it."""
 
-    Attributes:
-        name: its name in a suite, or its task and recipe, with what differs from the recipe.
-        suite: as `laptop@2`; empty without a suite.
-        declared: the digest of its table in that suite; see `harness.recipes.declared`.
-        variants: the options that the recipe gives to variants; `+V` is V as last layer of A+V.
-        grid: the values of each tuned field, by path, as `train.lr`; the grid is their product.
-            `model` and `train` have the values of the recipe.
-        match: `parameters` if the feed-forward width of each row makes them equal to softmax's.
-    """
-
-    name: str
-    suite: str = ""
-    declared: str = ""
+    name: str  # Its name in a suite, or its task and recipe, with what differs from the recipe
+    suite: str = ""  # As `laptop@2`; empty without a suite
+    declared: str = ""  # The digest of its table in that suite; see `harness.recipes.declared`
     task: TaskSpec
     recipe: str
     model: Model
     train: TrainSpec
+    # The options that the recipe gives to variants; `+V` is V as last layer of A+V
     variants: dict[str, dict[str, Value]] = Field(default={})
+    # The values of each tuned field, by path, as `train.lr`; the grid is their product. `model` and
+    # `train` have the values of the recipe.
     grid: dict[str, tuple[Value, ...]] = Field(default={})
+    # `parameters` if the feed-forward width of each row makes them equal to softmax's
     match: Literal["parameters"] | None = None
 
     @property
@@ -177,29 +155,23 @@ class Question(Identified):
 
 
 class RunSpec(Identified):
-    """One run: one question, one variant, one seed, one kind of device.
-
-    Attributes:
-        attention: `A`, or `A+B` for layers of A with a last layer of B.
-        options: the options that differ from the defaults, by variant.
-        overrides: those that differ from the question's, by `VARIANT.OPTION`.
-        values: fields of model and train of this run alone, by path: a point of the grid, the
-            width of a matched model, or the positions of the published set-up.
-        role: `trial` for a run whose score on dev chooses a point, and whose score on test is
-            unused; `final` for a run at the chosen point; empty without a grid.
-        data: SHA-256 of each split of the task, by name.
-    """
+    """One run: one question, one variant, one seed, one kind of device."""
 
     question: Question
-    attention: str
+    attention: str  # `A`, or `A+B` for layers of A with a last layer of B
     layers: Annotated[tuple[str, ...], Field(min_length=1)]
-    options: dict[str, dict[str, Value]]
+    options: dict[str, dict[str, Value]]  # The options that differ from the defaults, by variant
+    # Those that differ from the question's, by `VARIANT.OPTION`
     overrides: dict[str, Value] = Field(default={})
+    # Fields of model and train of this run alone, by path: a point of the grid, the width of a
+    # matched model, or the positions of the published set-up
     values: dict[str, Value] = Field(default={})
+    # `trial` for a run whose score on dev chooses a point, and whose score on test is unused;
+    # `final` for a run at the chosen point; empty without a grid
     role: Literal["trial", "final", ""] = ""
     seed: Annotated[int, Field(ge=0, lt=2**32)]
     device: Device
-    data: dict[str, str]
+    data: dict[str, str]  # SHA-256 of each split of the task, by name
 
     @property
     def task(self) -> TaskSpec:

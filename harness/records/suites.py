@@ -48,42 +48,34 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 
 
 class SuiteQuestion(Frozen):
-    """A task with a recipe that separates variants.
-
-    Attributes:
-        asks: what a model must do, in one sentence.
-        recipe: the recipe that the other fields override; empty for none.
-        variants: options of variants, by variant; `+V` is V as the last layer of A+V.
-        ceiling: the score on dev at which training ends: the question is solved.
-        rotary: the attentions with rotary positions, as in their published set-up; the others
-            have `positions`.
-        rates: values of `train.lr`; trials with seed 0 choose one by dev. The trial at `train.lr`
-            comes first, and is the only one if it ends at the ceiling. Empty for the recipe's.
-        more_seeds: further seeds of a row whose seeds differ by more than four points.
-        note: the limit of the question, in one sentence; pages show it.
-        published: the key of the task whose published numbers are shown with the results.
-        first_position: the position of the first target of a test sequence, for the horizon: the
-            last position before the accuracy falls below 90 %.
-    """
+    """A task with a recipe that separates variants."""
 
     name: Name
     title: str
-    asks: str
+    asks: str  # What a model must do, in one sentence
     task: str
-    recipe: str = ""
+    recipe: str = ""  # The recipe that the other fields override; empty for none
     options: Table = Field(default={})
     model: Table = Field(default={})
     train: Table = Field(default={})
     positions: Positions
     precision: Precision
+    # Options of variants, by variant; `+V` is V as the last layer of A+V
     variants: dict[str, Table] = Field(default={})
-    ceiling: float | None = None
+    ceiling: float | None = None  # The score on dev at which training ends: the question is solved
+    # The attentions with rotary positions, as in their published set-up; the others have
+    # `positions`
     rotary: tuple[str, ...] = ()
+    # Values of `train.lr`; trials with seed 0 choose one by dev. The trial at `train.lr` comes
+    # first, and is the only one if it ends at the ceiling. Empty for the recipe's.
     rates: Annotated[tuple[Rate, ...], Field(min_length=2, max_length=16)] = ()
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+    # Further seeds of a row whose seeds differ by more than four points
     more_seeds: tuple[Seed, ...] = ()
-    note: str = ""
-    published: str = ""
+    note: str = ""  # The limit of the question, in one sentence; pages show it
+    published: str = ""  # The key of the task whose published numbers are shown with the results
+    # The position of the first target of a test sequence, for the horizon: the last position before
+    # the accuracy falls below 90 %
     first_position: Annotated[int, Field(ge=0)] = 0
 
     def _check(self) -> None:
@@ -151,25 +143,20 @@ LAYERS = CostPlan(  # by default
 
 
 class Suite(Frozen):
-    """A named set of questions and of rows that are trained on them, in order; see the module.
-
-    Attributes:
-        published: sources in `reports/published`; the first one with a number counts.
-        first: the questions of `harness run --attention A`, scored by accuracy.
-        average: whether its table has the mean over its questions.
-    """
+    """A named set of questions and of rows that are trained on them, in order; see the module."""
 
     name: str
     version: Count
     title: str
     rows: Annotated[tuple[SuiteRow, ...], Field(min_length=1, max_length=MOST)]
     questions: Annotated[tuple[SuiteQuestion, ...], Field(min_length=1)]
+    # Sources in `reports/published`; the first one with a number counts
     published: tuple[str, ...] = ()
     weaknesses: tuple[str, ...] = ()
     level: Literal["run", "step"] = "run"
     cost: CostPlan = LAYERS
-    first: tuple[str, ...] = ()
-    average: bool = False
+    first: tuple[str, ...] = ()  # The questions of `harness run --attention A`, scored by accuracy
+    average: bool = False  # Whether its table has the mean over its questions
 
     def _check(self) -> None:
         labels = [row.label for row in self.rows]
