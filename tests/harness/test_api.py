@@ -63,9 +63,3 @@ def test_a_variant_and_a_task_are_checked_from_python():
     assert harness.check("copying", only=["seed"], count=4)["passed"].tolist() == [True]
     with pytest.raises(UserError, match=r"^only=\[\] names no check; name one, or leave"):
         harness.check("linear", only=[])
-
-
-def test_advice_of_the_published_records_is_a_document():
-    found = harness.advise("recall", 4096, "train")
-    assert found["query"]["needs"] and found["query"]["length"] == 4096
-    assert json.loads(json.dumps(found)) == found

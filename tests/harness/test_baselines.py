@@ -85,15 +85,6 @@ def test_two_processes_fit_once(tiny, stored, fits, monkeypatch):
     assert fits == ["a", "b", "c"]
 
 
-def test_every_task_and_every_data_set_has_another_file(tiny):
-    first = tiny().task
-    others = [
-        first.model_copy(update={"key": f"{first.key}[max_len=9]"}),
-        first.model_copy(update={"digests": {**first.digests, "test": "0" * 64}}),
-    ]
-    assert len({spec.file_name for spec in (first, *others)}) == 3
-
-
 def test_a_run_fits_baselines_after_training_and_a_table_has_them(call, output, stored, outcomes):
     out = output("run", "--attention", "softmax", *SET)
     (found,), _ = stored.read()

@@ -2,14 +2,10 @@
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 from harness.batches import LENGTH_STEP, ShuffledBatches, in_order
-from harness.classifier import Classifier
 from harness.data import restore
 from tasks.contract import Split
-from tests.harness.specs import encoder
-from zoo import create
 from zoo.registry import UserError
 
 CPU = torch.device("cpu")
@@ -125,17 +121,3 @@ def test_every_example_is_evaluated_once(by_length):
     order = [0, 1, 2, 3, 4] if not by_length else [2, 4, 0, 3, 1]
     assert [length for _, length in batches] == lengths
     assert [i for examples, _ in batches for i in examples.tolist()] == order
-
-
-@pytest.mark.parametrize("name", ["primal", "softmax"])
-def test_a_batch_cut_to_its_longest_example_has_the_same_loss_and_gradients(name):
-    layers = [create(name, dim=16, heads=2, max_len=140) for _ in range(2)]
-    model = Classifier(layers, encoder(), vocabulary=9, classes=3, sequences=1).double()
-    split, results = split_of([40, 60, 3], 140), []
-    for length in (None, 64):
-        batch = split.gather(torch.arange(3), length)
-        scores, losses = model(batch)
-        loss = F.cross_entropy(scores, batch.targets) + sum(losses.values())
-        results.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
-    for whole, cut in zip(*results, strict=True):
-        torch.testing.assert_close(cut, whole, rtol=1e-9, atol=1e-11)

@@ -6,10 +6,8 @@ import tomllib
 import pytest
 
 from harness.cli import pages
-from harness.records.certificate import CheckResult
 from harness.records.files import read_lines
 from harness.records.store import CertificateStore
-from reports.pages.certificates import certificates_page
 from tests.certificates import committed
 from tests.conftest import ROOT
 from tests.harness.test_cli_check import checks  # noqa: F401
@@ -54,23 +52,6 @@ def test_the_reason_of_an_expected_failure_states_its_error(reason, detail):
     actual = next(figure for figure in figures(detail) if figure)
     # Hashes are redrawn in each call: their values vary.
     assert any(value / 3 < actual < value * 3 for value in figures(reason))
-
-
-def result(form: str, group: str, *, passed: bool = True, reason: str = "") -> CheckResult:
-    return CheckResult(
-        form=form, group=group, check=f"a {group}", passed=passed, detail="so",
-        expected_failure=reason,
-    )  # fmt: skip
-
-
-def test_checks_are_counted_and_failures_named():
-    results = (
-        result("odd", "first"),
-        *(result(form, "second", reason="NaN") for form in ("odd", "odd, causal")),
-        result("odd", "third", passed=False),
-    )
-    odd = committed()["softmax"].model_copy(update={"variant": "odd", "results": results})
-    assert certificates_page([odd]).splitlines()[-1] == "| odd | 1 | a second | a third |"
 
 
 def test_check_writes_a_certificate_with_failures_and_reads_it_again(call, checks, tmp_path):  # noqa: F811

@@ -52,11 +52,6 @@ def test_checks_are_selected_by_tier_and_by_name(call, checks, options, selected
     }  # fmt: skip
 
 
-def test_a_name_with_a_comma_is_one_check(output):
-    out = output("check", "linear", "--only", "causality, fp32", "--json")
-    assert [row["check"] for row in json.loads(out)["rows"]] == ["causality, fp32"]
-
-
 def test_an_expected_failure_is_named_and_one_that_passes_fails(call, checks, monkeypatch):
     declared = {"ever": "it once failed", "never": "always"}
     monkeypatch.setattr(variants.find("none"), "expected_failures", declared)

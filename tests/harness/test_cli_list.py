@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import sys
 from dataclasses import fields
 from importlib import metadata
 
@@ -18,7 +17,6 @@ from reports.pages.catalogue import tasks_page, variants_page
 from tasks.lra.text import Text
 from tasks.registry import tasks as task_registry
 from tests.conftest import ROOT
-from zoo.contract import Size
 from zoo.registry import CUSTOM, options_of
 from zoo.traits import Traits
 from zoo.variants import variants
@@ -77,13 +75,6 @@ def test_every_option_has_its_type_its_default_and_its_meaning(name):
     assert {line.split()[0] for line in lines if line} >= {*options}
 
 
-def test_what_the_generated_file_lacks_is_described(output, monkeypatch):
-    older = {**DOCUMENT, "tasks": [task for task in DOCUMENT["tasks"] if task["name"] != "mqar"]}
-    monkeypatch.setattr("harness.catalogue.described", lambda: older)
-    out = output("list", "mqar")
-    assert out.startswith("mqar@")
-
-
 def test_types_have_bounds_and_choices_and_meanings_are_read_and_inherited():
     types = {option["name"]: option["type"] for option in ENTRIES["primal"]["options"]}
     assert types["rank"] == "int ≥ 1" and types["sides"] == "both, right, left"
@@ -120,19 +111,6 @@ def test_requirements_say_whether_they_are_installed(call, monkeypatch):
     entry = json.loads(call("list", "fla-gla", "--json")[1])
     assert entry["installed"] == {"CUDA": None, "flash-linear-attention": False, "triton": True}
     assert "flash-linear-attention (not installed), triton (installed)" in call("list")[1]
-
-
-BUILT = [name for name, variant in variants.items() if "CUDA" not in variant.requires]
-
-
-@pytest.mark.parametrize("name", BUILT)
-def test_a_variant_requires_the_packages_that_it_loads(name, monkeypatch):
-    loaded, module = set(), sys.modules[variants.find(name).__module__]
-    if load := getattr(module, "load", None):
-        monkeypatch.setattr(module, "load", lambda *to: loaded.add(to[2]) or load(*to))
-    variant = variants.find(name)
-    variant(Size(dim=8, heads=2, max_len=16, causal=variant.traits.forms[0], dropout=0.0))
-    assert loaded == set(variants.find(name).requires)
 
 
 def test_a_malformed_entry_point_is_one_line(rejected, install):
@@ -212,11 +190,6 @@ def test_the_first_citation_or_the_one_on_the_named_line_is_read():
     table = "Layers.\n\n    x-a  Yang, 2023, arXiv 2312.1\n    x-b  Sun, 2024, arXiv 2307.1\n"
     assert paper_of(table, "x-b").groups() == ("Sun", None, None, "2024", "2307.1")
     assert paper_of("No paper.", "x") is None
-
-
-def test_the_cost_of_a_variant_is_that_of_its_traits_and_its_docstring():
-    costs = [ENTRIES[name]["cost"] for name in ("softmax", "reformer", "none")]
-    assert costs == ["O(N²)", "O(N log N)", "O(N)"]
 
 
 def test_a_variant_is_described_by_its_formula_its_identities_and_its_known_failures(output):

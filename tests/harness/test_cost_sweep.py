@@ -16,7 +16,6 @@ import torch
 from harness.costs.sweep import (
     Outcome,
     _limit_memory,
-    _measure,
     measure_all,
     measure_in_process,
     measure_runs,
@@ -226,13 +225,6 @@ def outcome(how, timeout=120.0, spec=COST):
     return measure_in_process(spec, LIMITS, seconds=0.0, timeout=timeout, measure=partial(end, how))
 
 
-@pytest.mark.slow
-def test_a_measurement_comes_back_with_the_threads_of_its_specification(importable):
-    status, reason, result = outcome("measures", spec=COST.model_copy(update={"threads": 3}))
-    assert (status, reason) == ("ok", "")
-    assert result.samples == 3 and result.limits == LIMITS
-
-
 @pytest.mark.parametrize(("how", "status", "reason"), [
     ("crashes", "crashed", "it was ended by SIGSEGV"),
     ("is killed", "out_of_memory", "the system ended it, probably for its memory"),
@@ -264,9 +256,3 @@ def test_a_measurement_keeps_a_lower_limit_of_the_user(limit, monkeypatch):
     _limit_memory()
     ((soft, hard),) = limits
     assert hard == limit and (soft == limit if limit > 0 else soft > 2**34)
-
-
-def test_an_error_before_a_measurement_is_its_reason(monkeypatch):
-    monkeypatch.setattr("harness.costs.sweep._limit_memory", raising(ValueError("no limit")))
-    outcome = _measure(lambda: MEASURED, "cpu", torch.get_num_threads())
-    assert outcome == Outcome("failed", "ValueError: no limit", None)

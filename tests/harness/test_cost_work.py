@@ -6,16 +6,15 @@ import torch
 from harness.batches import ShuffledBatches
 from harness.costs.measurement import measure
 from harness.costs.plan import batch_of, of_run
-from harness.costs.work import counts, prepare, require_supported, trainer_of
+from harness.costs.work import counts, prepare, trainer_of
 from harness.data import restore
 from harness.model import build_model, trainable
 from harness.records.cost import step_of
-from harness.runner import state_bytes_of
 from tasks import create
 from tests.harness.conftest import TREES, requested
 from tests.harness.specs import COST, LIMITS, encoder
 from zoo.composition import Composition
-from zoo.contract import Attention, Unsupported
+from zoo.contract import Attention
 from zoo.cost import flops
 from zoo.registry import UserError
 
@@ -37,33 +36,10 @@ def specified(attention, operation="forward", *, length=N, level="layer", causal
     )  # fmt: skip
 
 
-def test_the_state_of_a_cache_grows_with_the_prompt_and_that_of_a_recurrence_does_not():
-    sizes = {
-        (name, length): prepare(specified(name, "decode", length=length)).state_bytes
-        for name in ("softmax", "linear", "fox", "differential")
-        for length in (63, 127)
-    }
-    assert sizes["softmax", 63] == 2 * 4 * B * D * 63 + 16 * B
-    assert sizes["softmax", 127] == 2 * 4 * B * D * 127 + 16 * B
-    assert sizes["linear", 63] == sizes["linear", 127]
-    growth = {name: sizes[name, 127] - sizes[name, 63] for name in ("softmax", "fox")}
-    assert growth["fox"] == growth["softmax"] + 4 * B * 2 * 64  # one decay a token and head
-    assert sizes["differential", 127] - sizes["differential", 63] == growth["softmax"]
-
-
 def test_decoding_with_a_cache_attends_to_every_token_of_the_prompt():
     short, long = (flops(prepare(specified("softmax", "decode", length=n)).call) for n in (99, 199))
     # Each cached token costs a product with its key and one with its value.
     assert long - short == 4 * B * D * 100
-
-
-@pytest.mark.parametrize(("attention", "operation"), [
-    ("nystrom", "prefill"), ("nystrom", "decode"), ("reformer", "decode"), ("fla-gla", "prefill"),
-    ("performer-lib", "prefill"),
-])  # fmt: skip
-def test_a_pass_that_a_variant_does_not_have_is_rejected(attention, operation):
-    with pytest.raises(Unsupported, match=attention):
-        require_supported(specified(attention, operation))
 
 
 def test_prefill_times_the_call_that_returns_the_state(monkeypatch):
@@ -167,23 +143,6 @@ def test_runs_of_one_shape_share_a_cost_and_runs_of_another_do_not(tiny):
     assert step_of(specified("softmax", "train", level="step")) == ""
 
 
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize(
-    ("attention", "causal", "has_state"),
-    [("linear", True, True), ("linear", False, False), ("softmax", True, False)],
-)
-def test_causal_recurrent_models_have_a_state(attention, causal, has_state):
-    run = requested(attention, "mqar", mqar={"causal": causal, "train": 64})
-    model, size = run.model, state_bytes_of(build_model(run, restore(run).task))
-    if not has_state:
-        assert size is None
-        return
-    # An fp32 matrix and a sum for each head, and a few numbers more.
-    width = model.dim // model.heads
-    least = 4 * model.depth * model.heads * width * (width + 1)
-    assert size is not None and least <= size < 1.2 * least
-
-
 def test_a_compiled_step_is_compared_with_compiled_sdpa_and_counted_uncompiled(tiny, monkeypatch):
     compiled, counted = [], []
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: compiled.append(model) or model)
@@ -193,14 +152,6 @@ def test_a_compiled_step_is_compared_with_compiled_sdpa_and_counted_uncompiled(t
     assert (measured.backend, measured.reference) == ("compiled", "sdpa")
     # What is measured, and SDPA.
     assert len(compiled) == 2 and counted == [2]
-
-
-def test_a_step_has_the_dropout_of_its_model():
-    spec = specified("softmax", "train", level="step")
-    changed = spec.model_copy(update={"model": MODEL.model_copy(update={"attention_dropout": 0.3})})
-    modules = [*prepare(changed).module.modules()]
-    assert {module.size.dropout for module in modules if isinstance(module, Attention)} == {0.3}
-    assert {module.p for module in modules if isinstance(module, torch.nn.Dropout)} == {0.1}
 
 
 @pytest.mark.parametrize("level", ["layer", "step"])

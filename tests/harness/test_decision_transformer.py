@@ -1,7 +1,5 @@
 """The Decision Transformer, and runs of task control from the file to the table."""
 
-import json
-
 import pytest
 import torch
 
@@ -156,25 +154,3 @@ def test_a_roll_out_takes_the_action_of_the_last_step_that_is_there(pendulum, mo
         # Without the padding there is nothing to mask.
         expected = trained(Batch(steps[:, None], None, steps[..., -1:]))[0][:, -1]
         torch.testing.assert_close(act(windows, count), expected.detach())
-
-
-@pytest.mark.slow
-def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, output, outcomes, store):
-    path = tmp_path / "pendulum.hdf5"
-    record_short(path)
-    options = [f"control.{name}={value}" for name, value in {"path": path, **SMALL}.items()]
-    out = output(
-        "run", "--task", "control", "--attention", "softmax,softmax+primal", "--budget", "smoke",
-        *(part for option in options for part in ("--set", option)),
-    )  # fmt: skip
-    text = " ".join(out.split())
-    assert "normalised return" in text and "the strongest: control" in text
-    assert "accuracy" not in text
-    output("report")
-    page = (store.folder / "runs.md").read_text()
-    assert "normalised return" in page and "accuracy" not in page
-    assert "| random policy: " in page or "| trajectories of the file: " in page
-    csv = (store.folder / "runs-answers.csv").read_text()
-    assert "normalised return" in csv.splitlines()[1]
-    found = [json.loads(file.read_text()) for file in store.folder.glob("control-*.json")]
-    assert len(found) == 2 and {file["metric"]["name"] for file in found} == {"normalised return"}

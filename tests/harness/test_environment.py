@@ -1,11 +1,8 @@
 """The environment of a run, and the memory allocator of the process."""
 
-import platform
 import subprocess
-import sys
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 
@@ -18,39 +15,12 @@ from harness.environment import (
     use_threads,
 )
 from harness.records.record import Environment
-from tests.conftest import ROOT
 from zoo.registry import UserError
-
-FAULTS = """
-import resource
-import torch
-from harness.environment import keep_freed_memory
-
-keep_freed_memory()
-for _ in range(10):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.ones(2**26)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
-def test_a_large_block_that_was_freed_is_reused_without_page_faults():
-    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, cwd=ROOT)
-    first, *_, last = map(int, done.stdout.split())
-    # 256 MiB: a fault per page of 4 KiB, or fewer with larger pages. Small allocations may split a
-    # freed block a few times.
-    assert first > 64 and last < first / 10
 
 
 def test_without_glibc_nothing_changes(monkeypatch):
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     keep_freed_memory()
-
-
-def test_the_memory_of_the_machine_is_reported():
-    assert describe("cpu").memory_gib == round(psutil.virtual_memory().total / 2**30, 1) > 0.1
 
 
 def test_threads_are_those_in_use_and_at_most_those_of_the_machine():

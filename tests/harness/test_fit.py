@@ -100,22 +100,6 @@ def test_the_best_is_the_earliest_on_dev(
     assert not torch.equal(expected["token.weight"], states[3]["token.weight"])
 
 
-@pytest.mark.parametrize(("before", "best"), [(None, 75.0), (87.5, 87.5)])
-def test_the_best_on_test_is_recorded_and_selects_nothing(tiny, prepare, monkeypatch, before, best):
-    splits = restore(tiny()).splits
-    accuracies = {
-        id(splits["dev"]): iter([0.5, 0.25, 0.25]),
-        id(splits["test"]): iter([0.25, 0.75, 0.5]),
-    }
-    monkeypatch.setattr(
-        Trainer, "evaluate", lambda self, split: evaluation(next(accuracies[id(split)]))
-    )
-    trainer = prepare(tiny(steps=3, warmup=1, evaluations=3))
-    progress = Progress(best_on_test=before)
-    fit(trainer, splits["dev"], progress, nothing, nothing, test=splits["test"])
-    assert (progress.best_step, progress.best, progress.best_on_test) == (1, 50.0, best)
-
-
 def test_a_loss_on_dev_that_is_not_finite_ends_the_run(tiny, prepare, dev, evaluations):
     evaluations([evaluation(math.nan)])
     with pytest.raises(DivergedError, match="accuracy on dev is nan at step 2"):

@@ -7,7 +7,6 @@ import pytest
 
 import harness
 from harness.records.answers import ClusterValues
-from harness.records.files import line_of, read_lines
 from harness.records.frame import MEASURED, OF_COSTS, OF_RUNS, OF_STEPS, OUTCOME, costs
 from harness.records.models import Encoder
 from harness.records.spec import TrainSpec
@@ -117,14 +116,3 @@ def test_costs_are_of_the_machines_of_the_last_store_that_has_any(tmp_path):
     for folder, machine, length in zip(folders, ("here", "other", "here"), (1, 2, 4), strict=False):
         CostStore.within(folder).write(make_cost("linear", length, machine=machine))
     assert [cost.spec.length for cost in content(*folders).measured] == [1, 4]
-
-
-@pytest.mark.slow
-def test_the_matrix_of_stores_is_the_one_of_the_page_of_their_suite(tmp_path):
-    lines = [line for line in read_lines(ROOT / "results") if "laptop@2-recall" in line.name]
-    (tmp_path / "recall.jsonl").write_text("".join(line_of(*line[2:5]) for line in lines))
-    found, page = harness.matrix(store=tmp_path), harness.matrix(store=ROOT / "results")
-    recall, time = "causal.recall", "causal.time.4096"
-    assert found[recall].notna().all() and len(found) > 2
-    assert dict(found[recall]) == {row: page[recall][row] for row in found.index}
-    assert found[time].isna().all() and page[time].notna().any()

@@ -198,13 +198,6 @@ def test_a_run_of_other_code_is_made_again_unless_it_is_kept(two, store, grid, c
     assert not of_records(store.read()[0])["outdated"].any()
 
 
-def test_a_run_of_the_same_computation_at_another_speed_is_current(two, store, grid):
-    grid(*two)
-    store.write(store.find(two[0]).model_copy(update={"versions": {"softmax": "1.9"}}))
-    assert grid(*two) == [(0, "ok", False), (1, "ok", False)]
-    assert not of_records(store.read()[0])["outdated"].any()
-
-
 def test_a_failure_replaces_a_finished_run_of_other_code_alone(tiny, store, grid, interrupt_at):
     grid(tiny())
     record, failed = store.find(tiny()), failure(tiny(), store, "boom")
@@ -247,18 +240,16 @@ def threads(monkeypatch) -> type[Threads]:
 
 
 @pytest.mark.slow_after(2)
-@pytest.mark.parametrize("rerun", [False, True])
 @pytest.mark.parametrize(
     ("deaths", "broken"), [(ATTEMPTS - 1, False), (ATTEMPTS, False), (1, True)]
 )
 def test_a_run_whose_process_dies_is_executed_again_and_fails_in_the_end(
-    two, store, grid, threads, monkeypatch, deaths, broken, rerun
+    two, store, grid, threads, monkeypatch, deaths, broken
 ):
     monkeypatch.setattr(threads, "deaths", deaths)
     monkeypatch.setattr(threads, "broken", broken)
     status = "failed" if deaths == ATTEMPTS else "ok"
-    outcomes = grid(*two, engine="threads", rerun=rerun)
-    assert outcomes == [(0, status, True), (1, "ok", True)]
+    assert grid(*two, engine="threads") == [(0, status, True), (1, "ok", True)]
     assert threads.given.count(0) == min(deaths + 1, ATTEMPTS)
     reason = f"its process ended {ATTEMPTS} times; the last time it was ended by SIGKILL"
     assert store.find(two[0]).reason == (reason if status == "failed" else "")

@@ -93,29 +93,6 @@ def test_the_ksvd_loss_reaches_zero_where_it_is_and_the_control_reaches_the_subs
     assert set(curves["task"]["random_alignment"]) == {0.25}
 
 
-def test_queries_and_keys_are_trained_only_if_everything_is(monkeypatch):
-    layers = []
-
-    def append(*arguments, **options):
-        layers.append(create(*arguments, **options))
-        return layers[-1]
-
-    monkeypatch.setattr(ksvd, "create", append)
-    for trained in ("weights", "all"):
-        [*ksvd.training(SETTING, trained, "data", "task", 0)][:1]
-    fixed, free = (layer.query_key.weight for layer in layers[1::2])
-    torch.manual_seed(0)
-    first = create("primal", dim=8, heads=1, max_len=16, rank=2, trace="data").double()
-    assert torch.equal(fixed, first.query_key.weight)
-    assert not torch.equal(free, first.query_key.weight)
-
-
-def test_steps_are_recorded_from_the_first_to_the_last():
-    assert ksvd.recorded_steps(1) == [0, 1]
-    steps = ksvd.recorded_steps(300)
-    assert (steps[:4], steps[-1]) == ([0, 1, 2, 3], 300) and len(steps) < 27
-
-
 @pytest.mark.slow
 def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(run_with_weights):
     run, model, dev = run_with_weights(ksvd, "softmax+primal", {"primal": {"rank": "3"}})
@@ -130,12 +107,6 @@ def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(run_with_
     run, *_ = run_with_weights(ksvd, "softmax")
     with pytest.raises(Unsupported, match="no layer of the run of softmax is primal"):
         [*ksvd.on_run(run, 3)]
-
-
-def test_the_causal_form_with_weights_for_each_token_is_rejected():
-    layer = layer_of("primal-moments", causal=True)
-    with pytest.raises(Unsupported, match="weights for each token"):
-        problem(layer, torch.randn(1, 12, 8).double())
 
 
 def test_the_page_has_means_and_ranges_over_the_seeds():

@@ -173,19 +173,6 @@ def test_lines_and_files_have_the_same_state(store, failed, output):
     assert not [*store.folder.glob("*.json")] and overview(store) == found
 
 
-def test_links_files_that_are_no_record_and_edited_ones_are_told_apart(store, failed):
-    (store.folder / "nothing.json").symlink_to("nowhere")
-    (store.folder / "empty.json").write_text("{}")
-    target = store.folder / "target"
-    (store.folder / f"{failed[0]}.json").rename(target)
-    (store.folder / f"{failed[0]}.json").symlink_to(target)
-    edited = store.folder / f"{failed[1]}.json"
-    edited.write_text(edited.read_text().replace("boom", "bang"))
-    entries, broken = overview(store)
-    assert [entry.name for entry in entries] == failed[:1]
-    assert {bad.path.stem for bad in broken} == {"nothing", "empty", failed[1]}
-
-
 def test_a_store_that_may_not_be_listed_is_rejected(store, failed, rejected, monkeypatch):
     refuse = raising(PermissionError(13, "Permission denied", "runs"))
     monkeypatch.setattr("os.scandir", refuse)

@@ -61,16 +61,6 @@ def test_every_scalar_of_a_curve_is_written_at_its_step_and_time(writer, tmp_pat
     ]
 
 
-def test_events_of_an_earlier_call_are_replaced(writer, tmp_path):
-    record = make_record()
-    (folder,) = events.write_events([record], tmp_path)
-    folder.mkdir()
-    for name in ("events.out.tfevents.1", "notes.txt"):
-        (folder / name).touch()
-    events.write_events([record], tmp_path)
-    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
-
-
 def test_without_tensorboard_nothing_is_run_and_the_remedy_is_named(rejected, store, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     line = rejected("run", "--attention", "softmax", "--tensorboard", "events")

@@ -13,11 +13,8 @@ from harness.records import suites
 from harness.records.spec import TrainSpec
 from tasks import names as task_names
 from tasks.registry import tasks
-from tasks.synthetic.base import SyntheticTask
 from tests.harness.conftest import requested
-from zoo.composition import Composition
 from zoo.registry import UserError
-from zoo.registry import options_of as declared
 from zoo.variants import variants
 
 
@@ -73,20 +70,6 @@ def test_every_recipe_resolves_every_variant_once_for_each_set_of_options(recipe
         assert recipe != "smoke" or spec.task.options["train"] <= 64
 
 
-@pytest.mark.slow_after(8)
-@pytest.mark.parametrize("task", sorted({task for _, task in RECIPES} - {"scaling"}))
-def test_a_larger_recipe_trains_for_more_steps(task):
-    assert recipes.NAMES == ("smoke", "laptop", "paper")
-    names = [name for name in recipes.NAMES if (name, task) in RECIPES]
-    trains = {name: resolved(task=task, recipe=name).train for name in names}
-    steps = [train.steps for train in trains.values()]
-    assert steps == sorted(set(steps)) and len(steps) >= 2
-    # Beta1 is cycled on paper alone.
-    for name in {*names} - {"smoke"}:
-        assert trains[name].cycle_momentum == (name == "paper")
-        assert trains[name].betas == (0.9, 0.999)
-
-
 @pytest.fixture
 def file(tmp_path):
     """Writes a recipe file: the text of a built-in recipe, with replacements."""
@@ -125,13 +108,6 @@ model = { heads = 8 }
     assert options_of(spec)["nystrom"].items() >= {("landmarks", 8), ("conv", 3)}
     assert options_of(other)["nystrom"].items() >= {("landmarks", 64), ("conv", 35)}
     assert options_of(resolved("reformer", "text", recipe))["reformer"]["hashes"] == 3
-
-
-@pytest.mark.parametrize("name", recipes.NAMES)
-def test_a_shown_recipe_is_the_recipe(file, name):
-    recipe = recipes.find(str(file(name)))
-    assert recipe.name == "mine"
-    assert recipe.model_copy(update={"name": name}) == recipes.find(name)
 
 
 SMOKE = recipes.show("smoke")
@@ -225,38 +201,6 @@ def test_the_name_of_a_recipe_file_is_new_and_fits_a_record(tmp_path, stem):
         resolved(recipe=path)
 
 
-COVERING = {"landmarks": 1, "window": 1, "bucket": 2}
-"""Options with which a variant equals softmax on up to that many times their number of tokens."""
-
-SYNTHETIC = [
-    name
-    for name in task_names(required_options=False)
-    if issubclass(tasks.find(name), SyntheticTask)
-]
-
-
-@pytest.mark.slow_after(3)
-@pytest.mark.parametrize("task", SYNTHETIC)
-def test_no_approximation_covers_a_synthetic_task_on_a_laptop(task):
-    bidirectional = {"causal": "false"} if "causal" in tasks.find(task).option_names() else {}
-    spec = resolved("nystrom", task, "laptop", settings={task: bidirectional})
-    assert options_of(spec)["nystrom"]["conv"] == 0
-    # `scaling` has nothing to learn.
-    covering = [name for name in CHECKED if {*COVERING} & {*declared(variants.find(name))}]
-    for attention in covering if task != "scaling" else ():
-        spec = resolved(attention, task, "laptop")
-        for option, times in COVERING.items():
-            length = restore(spec).task.max_len
-            assert times * options_of(spec)[attention].get(option, 0) < length
-
-
-def test_the_text_of_a_stack_is_parsed_once_for_a_run(monkeypatch):
-    parse, texts = Composition.parse, []
-    monkeypatch.setattr(Composition, "parse", lambda text: texts.append(text) or parse(text))
-    assert resolved("softmax+primal").layers == ("softmax", "primal")
-    assert texts == ["softmax+primal"]
-
-
 @pytest.mark.parametrize(
     ("owner", "name", "value", "expected"),
     [
@@ -301,11 +245,6 @@ def test_settings_override_the_recipe_and_leave_the_rest(attention):
     usual = restore(resolved(recipe="laptop")).task.options
     spec = resolved(recipe="laptop", settings={"listops": {"max_len": "600"}})
     assert usual["max_len"] != 600 and spec.task.options == {**usual, "max_len": 600}
-
-
-def test_a_task_that_a_recipe_does_not_name_gets_its_general_part():
-    assert recipes.find("laptop").of_task("stranger").train["steps"] == 500
-    assert recipes.find("smoke").of_task("stranger").train["steps"] == 4
 
 
 @pytest.mark.parametrize(

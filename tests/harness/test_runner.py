@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from contextlib import nullcontext
 
@@ -20,7 +18,6 @@ from harness.provenance import expected_failures_of
 from harness.records.fields import Frozen
 from harness.records.store import Store
 from harness.records.versions import TRAINING
-from harness.timing import processor_seconds
 from harness.train import Evaluation, Trainer
 from tests.harness.conftest import requested
 from tests.harness.specs import raising
@@ -74,16 +71,6 @@ def test_a_finished_run_is_a_complete_record(tiny, store, run_here, reported):
     assert reported["phase"] == ["load data", "train", "test"]
 
 
-def test_an_example_with_several_answers_counts_once(store, run_here):
-    spec = requested("none", "mqar", mqar={"train": 32, "dev": 4, "test": 6})
-    assert restore(spec).splits["test"].targets.shape == (6, 2)
-    record = run_here(spec)
-    assert record.final.test_examples == 6
-    assert record.final.sample.clusters == ((2, 6),)
-    assert record.is_baseline and not record.final.sample.count % 12
-    assert store.read() == ([record], [])
-
-
 def test_a_record_has_the_expected_failures_of_the_form_that_ran(tiny, run_here, monkeypatch):
     declared = {"lengths": "of both forms", "gradients, causal": "of one"}
     monkeypatch.setattr(variants.find("softmax"), "expected_failures", declared)
@@ -121,13 +108,6 @@ def test_processor_seconds_of_an_interrupted_run_are_those_of_all_its_processes(
     found = run_here(spec).processor
     # Data are read twice; the step that was interrupted is made again.
     assert (found.data, found.training, found.evaluation) == (4.0, 4.0, 5.0)
-
-
-def test_processor_seconds_have_those_of_threads_and_of_children_that_ended():
-    before = processor_seconds()
-    code = "import time\nwhile time.process_time() < 0.3: pass"
-    subprocess.run([sys.executable, "-c", code], check=True)
-    assert processor_seconds() - before > 0.3
 
 
 @pytest.mark.parametrize("best", [False, True])
@@ -358,17 +338,6 @@ def test_a_signal_that_the_end_of_the_context_raises_is_not_raised_again():
             Sent(of=Sender()).model_dump_json()
         time.sleep(5 * SECONDS_PER_IMPORT)
     assert outside.pending is None
-
-
-def test_handlers_are_restored_and_ignored_signals_stay_ignored():
-    former = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with Interrupts():
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGINT, former)
 
 
 def test_a_signal_while_a_record_is_written_is_raised_after_it(tiny, store, run_here, monkeypatch):

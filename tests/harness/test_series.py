@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional as F
 
-from harness.classifier import LAYERS, Classifier, FlattenedHead, SignalEmbedding
+from harness.classifier import LAYERS, Classifier, FlattenedHead
 from harness.data import Data, data_of, restore
 from harness.model import build_model
 from harness.questions import question_of
@@ -127,14 +127,6 @@ def test_the_flattened_head_reads_gelu_of_every_real_token_at_its_position():
     first = torch.einsum("nd,knd->k", F.gelu(tokens[0, :2]), weight[:, :2]) + head.bias
     torch.testing.assert_close(head(tokens, mask)[0], first)
     assert not torch.equal(head(tokens.flip(1), None)[1], head(tokens, None)[1])
-
-
-def test_a_signal_is_embedded_linearly_times_the_root_of_the_width():
-    model, batch = classifier("pre"), draw()
-    assert isinstance(model.token, SignalEmbedding)
-    signals = batch.tokens[:, 0]
-    expected = 4 * F.linear(signals, model.token.weight, model.token.bias)
-    torch.testing.assert_close(model.token(signals), expected)
 
 
 def test_a_flattened_head_needs_one_sequence_and_one_target():

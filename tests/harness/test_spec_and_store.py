@@ -9,9 +9,9 @@ from operator import getitem
 import pytest
 from pydantic import ValidationError
 
-from harness.records.files import line_of, read_lines, write_atomic
+from harness.records.files import line_of, write_atomic
 from harness.records.models import Transformer
-from harness.records.published import every_line, file_of, merged
+from harness.records.published import every_line, merged
 from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import (
@@ -21,7 +21,6 @@ from harness.records.store import (
     ShallowStore,
     Store,
     StudyStore,
-    require_folder,
 )
 from tests.conftest import ROOT
 from tests.harness.specs import raising
@@ -121,25 +120,6 @@ def test_a_model_has_the_fields_of_its_kind_alone():
     for wrong in ({**question["model"], "drop_path": 0.1}, {**shared, "kind": "vision", "head": 8}):
         with pytest.raises(ValidationError, match="Extra inputs"):
             RunSpec.model_validate({**SPEC, "question": {**question, "model": wrong}})
-
-
-@pytest.mark.slow
-def test_every_committed_record_loads_under_the_name_of_its_identity():
-    records, broken = Store(RESULTS).read()
-    lines = [line for line in read_lines(RESULTS) if line.kind == "run"]
-    assert not broken and len(records) == len(lines) > 100
-    assert {str(line.file.relative_to(RESULTS)) for line in lines} == {
-        file_of(record.spec.question.suite, record.spec.row) for record in records
-    }
-    costs, broken = CostStore.within(RESULTS).read()
-    assert not broken and len(costs) > 100
-
-
-def test_equal_specifications_have_one_identity(spec):
-    ordered = json.dumps(SPEC, sort_keys=True)
-    assert json.loads(ordered) == SPEC and ordered != json.dumps(SPEC)
-    for text in (ordered, spec.model_dump_json()):
-        assert RunSpec.model_validate_json(text).id == spec.id
 
 
 FREE = [path for path in leaves(SPEC) if path[-1] not in ("kind", "depth", "block")]
@@ -358,13 +338,3 @@ def test_a_file_in_place_of_the_folder_is_one_line(tmp_path, record):
     for write in (store.require_writable, lambda: store.write(record)):
         with pytest.raises(UserError, match="cannot be written"):
             write()
-
-
-def test_a_store_that_is_a_file_is_named_as_one(tmp_path):
-    (tmp_path / "f").write_text("")
-    for name, message in (
-        ("f", "is a file; give a folder"),
-        ("g", "is not a folder; make records"),
-    ):
-        with pytest.raises(UserError, match=message):
-            require_folder(tmp_path / name)

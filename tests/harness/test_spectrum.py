@@ -39,19 +39,6 @@ def test_ranks_rise_to_the_length_of_the_task():
         assert ranks[:32] == [*range(1, min(limit, 32) + 1)]
 
 
-@pytest.mark.slow
-def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(run_with_weights):
-    run, _, dev = run_with_weights(spectrum, "softmax")
-    assert int(dev.example_lengths().min()) < dev.sequences.shape[1]
-    padded = spectra(run, 3)
-    assert padded[padded["layer"] == 1].size == padded[padded["layer"] == 2].size
-    # Other tokens at the padded positions.
-    filled = torch.arange(dev.sequences.shape[1]) >= dev.lengths[:, None]
-    dev.sequences[filled] = 3
-    assert spectra(run, 3).equals(padded)
-    dev.sequences[filled] = 0
-
-
 def test_kept_weights_are_those_before_training_and_of_each_evaluation_of_a_continued_run(
     tiny, store, run_here, prepare, interrupted
 ):
@@ -113,12 +100,6 @@ def test_the_page_has_a_row_for_each_layer_and_the_reasons_of_those_without_a_ma
     assert [*explained.lines[0].get_ydata()] == [0.5, 0.9, 1.0] and len(explained.collections) == 2
     assert [*effective.lines[0].get_xdata()] == [0, 3]
     assert [*effective.lines[0].get_ydata()] == [1.5, 4.5]
-
-
-def test_weights_of_another_model_are_an_error(tmp_path):
-    file = checkpoint.save_weights(tmp_path, 0, torch.nn.Linear(2, 2, bias=False))
-    with pytest.raises(UserError, match="does not hold the weights of this run"):
-        checkpoint.load_weights(file, torch.nn.Linear(2, 2))
 
 
 @pytest.mark.slow_after(1)

@@ -9,7 +9,6 @@ import pytest
 import harness
 from harness import api
 from harness.records.files import EDITED, file_lines, line_of
-from harness.records.published import KINDS
 from harness.records.record import Point
 from harness.records.store import CostStore, Store
 from tests.reports.conftest import make_cost, make_record
@@ -94,13 +93,6 @@ def test_a_line_with_another_content_under_the_same_name_is_named(store, good):
     assert not store.read()[1] and len(store.read()[0]) == 2
 
 
-def test_every_kind_of_record_has_a_kind_of_line(tmp_path):
-    for kind in KINDS:
-        (tmp_path / "a.jsonl").write_text(line(kind))
-        (found,) = file_lines(tmp_path / "a.jsonl")
-        assert (found.kind, found.problem) == (kind, "")
-
-
 @pytest.mark.filterwarnings("always")
 def test_an_edited_cost_is_named_by_status_as_by_report(store, good, call):
     path = CostStore.within(store.folder).write(make_cost("primal", 256))
@@ -123,19 +115,6 @@ def test_a_table_of_runs_validates_the_points_that_it_shows_alone(tmp_path, monk
     monkeypatch.setattr(Point, "_check", lambda self: checked.append(self.step))
     (run,) = harness.load(tmp_path).itertuples()
     assert checked == [40, 98] and run.last_step == 98 and run.evaluations == [(40, 0.5)]
-
-
-def test_runs_of_one_question_share_it(store):
-    for seed in range(3):
-        store.write(make_record(seed=seed))
-    questions = {id(record.spec.question) for record in store.read()[0]}
-    assert len(questions) == 1
-
-
-def test_a_copy_of_a_specification_has_its_own_identity():
-    spec = make_record().spec
-    other = spec.model_copy(update={"seed": spec.seed + 1})
-    assert len({spec.id, other.id, spec.model_copy().id}) == 2
 
 
 def test_a_store_without_records_is_not_packed(store, rejected, tmp_path):

@@ -10,7 +10,6 @@ import pytest
 
 import harness.suite
 from harness import recipes
-from harness.arguments import names_in
 from harness.costs.sweep import Outcome
 from harness.engines import Resources
 from harness.environment import describe
@@ -94,12 +93,6 @@ def test_a_wrong_question_is_rejected_before_the_first_run(file, rejected, store
     assert "depths" in rejected("run", "--suite", name) and not store.folder.exists()
 
 
-def test_the_laptop_suite_is_found_with_and_without_its_version():
-    suite = suites.find("laptop")
-    assert suites.find("laptop@2") is suite
-    assert len({question.name for question in suite.questions}) == len(suite.questions) >= 5
-
-
 @pytest.mark.parametrize(("old", "new", "named"), [
     ("rates = [1e-3, 1e-2]", "rates = [1e300, 1e-2]", "rates.0=1e+300: input should be less"),
     ("rates = [1e-3, 1e-2]", "rates = ['1e-3', '1e-2']", "rates.0=1e-3: input should be a valid"),
@@ -172,12 +165,6 @@ def test_a_file_that_is_no_record_of_costs_is_rejected_before_the_first_run(file
 def test_a_suite_or_a_question_that_is_not_there_is_rejected(find, name):
     with pytest.raises(UserError, match=r"laptop|nowhere|copy"):
         find(name)
-
-
-@pytest.mark.slow
-def test_every_row_of_a_suite_is_named_by_its_label():
-    labels = [row.label for row in suites.find("laptop").rows]
-    assert "mamba2[expand=1,state=32]" in labels and names_in([",".join(labels)]) == labels
 
 
 def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question(unread):
@@ -359,12 +346,6 @@ def test_a_variant_without_a_task_is_the_first_command(call, monkeypatch, option
     monkeypatch.setattr("harness.first.first", lambda names, how: found)
     code, out, err = call("run", "--attention", "primal", "--json", *options)
     assert (code, json.loads(out), err) == (0, found, "")
-
-
-def test_hints_have_the_attention_as_it_was_typed():
-    document = {"row": "Mine", "attention": "mine:Mine", "questions": [], "layers": {},
-                "suite": "laptop"}  # fmt: skip
-    assert text(document, "a machine").count("--attention mine:Mine") == 2
 
 
 def test_published_costs_of_softmax_of_this_pytorch_are_copied(tmp_path, monkeypatch):

@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.nn import functional as F
 
-import harness
 from harness.batches import AugmentedImages
 from harness.data import restore
 from harness.model import build_model
 from harness.questions import spec_of
 from harness.records.spec import RunSpec
-from harness.records.store import BaselineStore, CostStore
 from harness.train import Trainer
-from tasks.answers import CLASSES, Number
+from tasks.answers import CLASSES
 from tasks.contract import Batch
 from tasks.data.images import transform_of
 from tests.harness.conftest import requested
@@ -110,13 +107,6 @@ def test_with_the_weights_of_timm_it_gives_timms_outputs(images, timm):
         torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-12)
 
 
-def test_the_feed_forward_width_is_the_given_one_at_any_ratio(images):
-    # 22 * (15 / 22) is 14.999...
-    spec = images(**{"model.dim": 22, "model.heads": 2, "model.feed_forward": 15})
-    (block, *_) = build_model(spec, restore(spec).task).transformer.blocks
-    assert block.mlp.fc1.out_features == 15
-
-
 def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(image_folder, timm):
     settings = {"image-folder": {"path": str(image_folder)}, "train": {"batch": 2}}
     spec = requested("softmax+primal", "image-folder", recipe="paper", **settings)
@@ -131,35 +121,6 @@ def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(ima
     assert ours.transformer.blocks[11].drop_path1.drop_prob == pytest.approx(0.1)
     options = spec.options["primal"]
     assert (options["rank"], options["eta"]) == (96, 0.05)
-
-
-def test_dropout_is_behind_the_embedding_the_layers_and_before_the_classifier(images):
-    model, seen = model_of(images(**{"model.depth": 3, "model.dropout": 0.25})), []
-    whole = model.transformer
-    layers = [part for block in whole.blocks for part in (block.mlp.drop1, block.mlp.drop2)]
-    places = [whole.pos_drop, whole.head_drop, *layers, model.dropout]
-    assert [place.p for place in places] == [0.25] * 9
-    model.dropout.register_forward_hook(lambda *hooked: seen.append(hooked[-1]))
-    model(Batch(torch.randn(2, 3, 16, 16), None, torch.zeros(2, dtype=torch.int64)))
-    assert len(seen) == 3 and all((dropped == 0).any() for dropped in seen)
-
-
-@pytest.mark.slow
-def test_a_run_from_images_to_the_board(image_folder, output, store):
-    out = output(
-        "run", "--task", "image-folder", "--set", f"image-folder.path={image_folder}",
-        "--attention", "softmax+primal", "--budget", "smoke", "--set", "train.steps=2",
-    )  # fmt: skip
-    (record,), _ = store.read()
-    assert record.status == "ok" and record.final.test_examples == 6
-    assert all(point.losses["ksvd"] > 0 for point in record.curve)
-    assert record.state_bytes is None
-    costs = CostStore.within(store.folder).read()[0]
-    assert [cost.status for cost in costs] == ["ok", "ok"]
-    assert harness.load(store.folder)["time_ratio"].tolist()[0] > 0
-    (found,), _ = BaselineStore.within(store.folder).read()
-    assert found.scores.keys() == {"chance", "majority"}
-    assert "image-folder@2" in out and "softmax+primal" in out
 
 
 def read(spec: RunSpec, seed: int = 0) -> AugmentedImages:
@@ -306,14 +267,3 @@ def test_the_loss_of_a_step_is_smoothed(images):
     expected = CLASSES.smoothed(0.5).loss(trainer.model(batch)[0], batch.targets)
     assert expected != CLASSES.loss(trainer.model(batch)[0], batch.targets)
     torch.testing.assert_close(trainer.step(0)["task"], expected.detach())
-
-
-def test_smoothed_and_mixed_targets_have_the_loss_of_their_distribution():
-    scores, targets = torch.randn(5, 3), torch.tensor([0, 2, 1, 1, 0])
-    smooth = 0.9 * F.one_hot(targets, 3) + 0.1 / 3
-    expected = -(smooth * scores.log_softmax(1)).sum(1).mean()
-    torch.testing.assert_close(CLASSES.smoothed(0.1).loss(scores, targets), expected)
-    torch.testing.assert_close(CLASSES.loss(scores, smooth), expected)
-    assert CLASSES.smoothed(0.0) is CLASSES
-    with pytest.raises(UserError, match=r"label_smoothing=0\.1 needs classes as targets"):
-        Number(0.1).smoothed(0.1)
