@@ -6,7 +6,6 @@ import pytest
 
 from harness import rows
 from harness.arguments import rows_in, settings_of, tasks_in
-from reports.store import _pair
 from zoo.registry import UserError
 
 SOURCE = """
@@ -46,10 +45,6 @@ def test_names_of_rows_and_tasks_are_those_of_their_classes():
     assert settings_of(texts) == {
         "Mine": {"rank": "8"}, "own-recall": {"pairs": "2"}, "C": {"x": "1:2"},
     }  # fmt: skip
-
-
-def test_a_report_takes_them():
-    assert _pair("own_classes:Mine,softmax", {"Mine", "softmax"}) == ("Mine", "softmax")
 
 
 def test_a_remedy_of_pack_has_the_name_that_was_given(tmp_path):

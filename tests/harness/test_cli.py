@@ -338,19 +338,6 @@ def test_an_interrupted_run_is_continued_by_the_same_command(call, interrupt_at)
     assert call(*argv)[::2] == (130, line) and call(*argv)[::2] == (0, "")
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("always")
-def test_a_run_that_is_not_supported_is_skipped_with_the_remedy(call, store, outcomes):
-    code, _, err = call("run", "--budget", "smoke", "-t", "copying", "-a", "nystrom,none")
-    (line,) = [line for line in err.splitlines() if "skipped" in line]
-    assert code == 1 and "nystrom" in line and "--set copying.causal=false" in line
-    assert [record.spec.attention for record in store.read()[0]] == ["none"]
-    task = "-t", "selective-copying", "--set", "selective-copying.causal=false"
-    code, _, err = call("run", "--budget", "smoke", *task, "-a", "delta")
-    assert code == 2 and "delta is causal only" in err
-    assert "--set selective-copying.causal=true" in err and len(store.read()[0]) == 1
-
-
 @pytest.mark.filterwarnings("always")
 def test_a_report_leaves_out_what_is_no_record_with_a_warning(call, store, tmp_path):
     bad = store.write(make_record()).with_name("bad.json")

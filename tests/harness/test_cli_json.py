@@ -4,16 +4,13 @@ import csv
 import json
 import math
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 import typer
 
-import harness.runner
 from harness.cli.options import add_command
 from harness.cli.process import Answer, invoke
 from harness.records.store import CostStore
-from tests.harness.test_cli import TINY
 from tests.reports.conftest import make_cost, make_record
 
 
@@ -47,27 +44,6 @@ def test_a_document_is_alone_on_stdout_with_finite_numbers_and_no_control_charac
     text, errors = capsys.readouterr()
     assert (document(text)["a"] if argv else text, errors) == (out, err)
     assert "\x1b" not in text
-
-
-@pytest.mark.slow
-def test_a_run_gives_the_rows_of_its_table_and_its_paths(call, store, outcomes, monkeypatch):
-    argv = (*TINY, "-a", "none,softmax", "--seeds", "0,1", "--json")
-    # A library that prints.
-    counts = harness.runner.counts_of
-    monkeypatch.setattr("harness.runner.counts_of", lambda *a: print("noise") or counts(*a))
-    code, out, err = call(*argv)
-    assert code == 0, err
-    found = document(out)
-    assert "noise" in err and "step" in err
-    records = {str(store.path(record.spec)): record for record in store.read()[0]}
-    assert {run["path"]: run["new"] for run in found["runs"]} == dict.fromkeys(records, True)
-    for row in found["answers"]:
-        of_row = [run for run in records.values() if run.spec.attention == row["attention"]]
-        mean = fmean(run.final.score for run in of_row)
-        assert row["mean"] == pytest.approx(mean)
-    assert {row["attention"]: row["seeds"] for row in found["answers"]} == {"none": 2, "softmax": 2}
-    again = document(call(*argv)[1])
-    assert not any(run["new"] for run in again["runs"]) and again["answers"] == found["answers"]
 
 
 def test_a_report_gives_the_lines_of_its_csv_files_and_its_paths(call, store, tmp_path):

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-from dataclasses import fields
 from importlib import metadata
 
 import pytest
@@ -18,7 +17,6 @@ from tasks.lra.text import Text
 from tasks.registry import tasks as task_registry
 from tests.conftest import ROOT
 from zoo.registry import CUSTOM, options_of
-from zoo.traits import Traits
 from zoo.variants import variants
 
 PLUGIN = ROOT / "docs" / "examples" / "plugin"
@@ -46,18 +44,6 @@ def test_the_list_names_every_variant_task_and_budget_in_100_columns(output):
     assert words >= {*variants.names(), *versions, *recipes.NAMES, "laptop@2"}
     for entry in DOCUMENT["variants"]:
         assert any(line.split(maxsplit=1) == [entry["name"], entry["mechanism"]] for line in lines)
-
-
-def test_the_document_has_the_traits_of_each_variant(call):
-    document = json.loads(call("list", "--json")[1])
-    found = {entry["name"]: entry for entry in document["variants"]}
-    for name, variant in variants.items():
-        for field in fields(Traits):
-            value = getattr(variant.traits, field.name)
-            assert found[name][field.name] == (list(value) if field.name == "losses" else value)
-    assert document["budgets"] == [*recipes.NAMES]
-    assert json.loads(call("list", "primal", "--json")[1]) == found["primal"]
-    assert call("list", "primal") == (0, f"{details(found['primal'])}\n", "")
 
 
 @pytest.mark.parametrize("name", ENTRIES)

@@ -71,26 +71,6 @@ def test_a_run_ends_with_costs_of_its_step_which_rerun_repeats(call, output, sto
     assert call(*argv, "--rerun")[0] == 1
 
 
-@pytest.mark.parametrize(("options", "precision", "compared"), [
-    ("", "fp32", "--pass train --batch tokens=16384 --dim 64"),
-    ("--precision bf16 --dim 64 --pass decode", "bf16", "--pass decode --precision fp32"),
-    ("--dim 64 --pass train,decode", "fp32", "--pass train --batch tokens=16384"),
-    ("--dim 64 --pass decode", "fp32", ""), ("--level step", "fp32", ""),
-])  # fmt: skip
-def test_a_table_says_its_precision_and_the_options_of_a_suite(
-    output, store, outcomes, options, precision, compared
-):
-    sized = options if "--dim" in options else f"{options} --dim 16"
-    argv = ("cost", "--seconds", "0", "-a", "none", "--lengths", "32", *sized.split())
-    out = output(*argv, "--device", "cpu")
-    specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
-    assert {spec.precision for spec in specs} == {precision}
-    notes = out.rpartition("exponent")[2].splitlines()
-    assert any(line.startswith("Precision: fp32") for line in notes) != ("bf16" in options)
-    ends = [line.partition("laptop@2: ")[2] for line in notes if "laptop@2" in line]
-    assert ends == ([compared] if compared else [])
-
-
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("options", "label", "causal"),

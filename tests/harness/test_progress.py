@@ -66,14 +66,3 @@ def test_without_tensorboard_nothing_is_run_and_the_remedy_is_named(rejected, st
     line = rejected("run", "--attention", "softmax", "--tensorboard", "events")
     assert "pip install -c constraints.txt -e '.[tensorboard]'" in line
     assert not store.folder.exists()
-
-
-@pytest.mark.slow
-def test_the_curves_of_chosen_runs_are_drawn(output, rejected, store):
-    store.write(make_record("softmax"))
-    store.write(make_record("primal"))
-    out = output("report", "--curves", "--attention", "primal")
-    assert out.count("curves.") == 3
-    text = (store.folder / "curves.csv").read_text()
-    assert "primal" in text and "softmax" not in text
-    assert "make one with: harness run" in rejected("report", "--curves", "--task", "text")

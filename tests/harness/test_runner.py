@@ -90,24 +90,16 @@ def test_a_record_has_the_version_of_each_variant_and_of_training(tiny, run_here
     assert record.version.startswith("primal 2, softmax ")
 
 
-def test_processor_seconds_are_of_data_training_and_evaluation(tiny, run_here, monkeypatch):
-    clock = iter(range(1, 10_000))
-    monkeypatch.setattr("harness.train.processor_seconds", lambda: float(next(clock)))
-    found = run_here(tiny(steps=4, evaluations=2)).processor
-    # Two readings of data; 4 points of training, of which each is evaluated; the test.
-    assert (found.data, found.training, found.evaluation) == (2.0, 4.0, 5.0)
-    assert found.seconds == 11.0
-
-
-def test_processor_seconds_of_an_interrupted_run_are_those_of_all_its_processes(
-    tiny, run_here, interrupted, monkeypatch
+@pytest.mark.parametrize("continues", [False, True])
+def test_processor_seconds_are_of_data_training_and_evaluation_in_all_processes(
+    tiny, run_here, interrupted, monkeypatch, continues
 ):
     clock = iter(range(1, 10_000))
     monkeypatch.setattr("harness.train.processor_seconds", lambda: float(next(clock)))
-    spec = interrupted(tiny(steps=4, evaluations=2))
-    found = run_here(spec).processor
-    # Data are read twice; the step that was interrupted is made again.
-    assert (found.data, found.training, found.evaluation) == (4.0, 4.0, 5.0)
+    spec = tiny(steps=4, evaluations=2)
+    found = run_here(interrupted(spec) if continues else spec).processor
+    # A process reads data twice; 4 points of training are each evaluated; the test.
+    assert (found.data, found.training, found.evaluation) == (2.0 * (1 + continues), 4.0, 5.0)
 
 
 @pytest.mark.parametrize("best", [False, True])
