@@ -189,6 +189,7 @@ SETTINGS = {
     "taps": lambda layer, x, mask: layer.size.short_conv == 4,
     "dropout": lambda layer, x, mask: layer.size.dropout > 0,
     "full": lambda layer, x, mask: x.shape[1] == layer.size.max_len < 1000,
+    "dropout and a mask": lambda layer, x, mask: layer.size.dropout > 0 and mask is not None,
 }
 LOW = {
     "fp32": lambda layer, x, mask: x.dtype == torch.float32,
@@ -199,14 +200,14 @@ LEAKS = {
     "causality": [
         *(causal_leak(pair, BOTH) for pair in PAIRS),
         *(causal_leak((47, 48), effect, applies)
-          for name, applies in SETTINGS.items() for effect in ("value", "gradient")
-          if (name, effect) != ("dropout", "gradient")),
+          for name, applies in SETTINGS.items() for effect in ("value", "gradient")),
     ],
     "padding invariance": [
         *(padding_leak(pair, BOTH) for i, j in PAIRS for pair in ((i, j), (j, i))),
         *(padding_leak((48, 47), effect) for effect in ("value", "gradient")),
         *(padding_leak((47, 48), "value", applies) for name, applies in (SETTINGS | LOW).items()
-          if name not in ("dropout", "unpadded")),
+          if name != "unpadded"),
+        *(padding_leak(pair, "gradient", SETTINGS["dropout"]) for pair in ((47, 48), (47, 46))),
         *(loss_leak(48, effect) for effect in (BOTH, "value", "gradient")),
     ],
     "batch independence": [

@@ -65,13 +65,18 @@ def _leaks_across(
     depends = "an output before {sample} has a gradient with respect to token {token}"
     x, past, other = _inputs(borders, setting, length)
     # A mask without padding may select other kernels, which may draw other random numbers.
-    mask = None if draws else torch.ones_like(past)
-    before, after = setting.run(layer, x).tokens, setting.run(layer, other, mask).tokens
-    return [
-        value_leak(before, after, past, changes, borders),
-        gradient_leak(x, before, past, ~past, depends, borders),
-        gradient_leak(other, after, past, ~past, depends, borders),
-    ]
+    full, leaks = torch.ones_like(past), list[Leak]()
+    for masks in ((None, None), (full, full)) if draws else ((None, full),):
+        before, after = (
+            setting.run(layer, tokens, mask).tokens
+            for tokens, mask in zip((x, other), masks, strict=True)
+        )
+        leaks += [
+            value_leak(before, after, past, changes, borders),
+            gradient_leak(x, before, past, ~past, depends, borders),
+            gradient_leak(other, after, past, ~past, depends, borders),
+        ]
+    return leaks
 
 
 def _shorter_inputs(layer: Attention, setting: Setting) -> Iterator[Leak]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from zoo.conformance.tensors import DIM, LENGTH, SCATTERED, attended, random_tokens, seeded
+from zoo.conformance.tensors import DIM, LENGTH, attended, random_tokens, seeded
 from zoo.contract import Attended, Attention, Size, Traits
 from zoo.registry import UserError, Value
 
@@ -136,15 +136,6 @@ class Configuration:
                 continue
             return setting._replace(**changes)
         return setting._replace(rotary=False, dim=even)
-
-    def uses_dropout(self) -> bool:
-        """Return whether the dropout of the size changes the output of training, padded or not."""
-        x, setting = random_tokens(3), Setting(training=True)
-        layers = [self.layer_for(setting, dropout=dropout) for dropout in (0.0, 0.2)]
-        return any(
-            not torch.equal(*(setting.run(layer, x, mask).tokens for layer in layers))
-            for mask in (None, SCATTERED)
-        )
 
     def draws(self, setting: Setting) -> bool:
         """Return whether outputs in `setting` depend on random numbers.

@@ -61,12 +61,9 @@ def verdict(
     effect: str,
     settings: Iterable[Setting] = SETTINGS,
 ) -> Outcome:
-    # Settings with dropout are left out where a variant makes no use of it. The detail names the
-    # largest leak, relative to what is allowed.
+    # The detail names the largest leak, relative to what is allowed.
     worst, largest = Setting(), Leak(0.0, "")
     for setting in map(configuration.accepted, settings):
-        if setting.dropout and not configuration.uses_dropout():
-            continue
         for leak in leaks(configuration, setting):
             if leak.size / setting.rounding > largest.size / worst.rounding:
                 worst, largest = setting, leak
