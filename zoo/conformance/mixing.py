@@ -8,14 +8,7 @@ from torch import Tensor
 
 from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, Setting
 from zoo.conformance.leaks import Leak, verdict
-from zoo.conformance.tensors import (
-    LENGTH,
-    distance,
-    function_of,
-    output,
-    poison,
-    random_tokens,
-)
+from zoo.conformance.tensors import LENGTH, distance, function_of, output, poison, random_tokens
 from zoo.registry import UserError
 
 IGNORED = 1e-6  # A change of outputs that is no effect of the tokens that were changed

@@ -5,12 +5,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from zoo.conformance.configuration import (
-    Configuration,
-    Outcome,
-    Setting,
-    differ_by,
-)
+from zoo.conformance.configuration import Configuration, Outcome, Setting, differ_by
 from zoo.conformance.tensors import distance, output
 from zoo.contract import Attended, Attention
 

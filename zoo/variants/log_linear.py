@@ -28,17 +28,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import (
-    Identity,
-    Mask,
-    Positions,
-    Queries,
-    Size,
-    State,
-    Token,
-    Tokens,
-    Traits,
-)
+from zoo.contract import Identity, Mask, Positions, Queries, Size, State, Token, Tokens, Traits
 from zoo.gated import CausalHeads
 from zoo.kernels.chunk_states import pairwise_decay
 from zoo.kernels.delta import sum_after

@@ -27,12 +27,7 @@ from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, Natural, OneToken, Queries, Size, State
 from zoo.kernels.key_value_cache import attend_after
-from zoo.kernels.real_tokens import (
-    count_after,
-    gather_tokens,
-    last_tokens,
-    with_real_tokens_first,
-)
+from zoo.kernels.real_tokens import count_after, gather_tokens, last_tokens, with_real_tokens_first
 from zoo.kernels.window import windowed_attention
 from zoo.projected import ProjectedAttention
 from zoo.traits import Identity, Traits
