@@ -1,4 +1,4 @@
-"""The runs that somebody asks for: specified, made where they are missing, and their records."""
+"""Runs from arguments: specified, made if they are missing, and their records."""
 
 import logging
 import warnings
@@ -34,36 +34,26 @@ from harness.runner import reason_of
 from zoo.registry import UserError
 
 LOG = logging.getLogger(__name__)
-
+TASK, SEEDS, TUNED_SEEDS = "listops", (0,), (1, 2, 3, 4, 5)  # Defaults
 Outcomes = list[tuple[Record, bool]]  # The record of each run, and whether it was made now
-
-TASK = "listops"
-
-# The seeds where none is given: of runs, and of runs at the chosen point of a grid.
-SEEDS, TUNED_SEEDS = (0,), (1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """The way in which runs are made; see the options of `harness run`.
-
-    Attributes:
-        keep_outdated: whether records of earlier code are results.
-        baselines: whether baselines of the tasks are fitted after the runs.
-    """
+    """The execution of runs; see the options of `harness run`."""
 
     store: Path = Path("runs")
     resources: engines.Resources = field(default_factory=engines.Resources)
     cost: bool = True
     rerun: bool = False
-    keep_outdated: bool = False
+    keep_outdated: bool = False  # Whether records of earlier code are results
     keep_checkpoints: bool = False
-    baselines: bool = False
+    baselines: bool = False  # Whether to fit baselines of the tasks after the runs
     tensorboard: Path | None = None
 
     @property
     def of_costs(self) -> dict[str, Any]:
-        """The arguments of `harness.costs.sweep.measure_all`."""
+        # Arguments of `harness.costs.sweep.measure_all`.
         return {"rerun": self.rerun, "keep_outdated": self.keep_outdated}
 
 
@@ -72,11 +62,8 @@ def compare(
     seeds: Sequence[int] | None = None, tune: bool = False, over: Texts = NONE, match: str = "",
     **question: Any,
 ) -> tuple[Outcomes, list[CostRecord], bool]:  # fmt: skip
-    """Make runs and their costs; return them, and whether all were made.
-
-    See `harness.run`; `over` has the values of a field by its path, and `question` is of
-    `harness.questions.question_of`.
-    """
+    # See `harness.run`. `over` has values by path of a field; `question` has arguments of
+    # `harness.questions.question_of`. Returns runs, costs, and whether all were made.
     if folder := how.tensorboard:
         require_writable(folder, str(folder), "give another --tensorboard")
         require_tensorboard()
@@ -128,7 +115,7 @@ def _rows(
         for of, changes in found[-1][1]:
             names |= {*composed(of.variants, attention, changes)[0].names}
     require_used(settings, {*SHARED, *names, *(of.task.name for _, row in found for of, _ in row)})
-    # Data are read when everything is known to be possible.
+    # Data are read last, after all arguments are checked.
     rows = [
         [spec for of, changes in row
          for spec in _specs(of, attention, changes, seeds, question["device"])]
@@ -168,8 +155,8 @@ def choose(
     rows: Sequence[Sequence[RunSpec]], seeds: Sequence[int], how: Execution,
     of_suite: bool = False,
 ) -> tuple[Outcomes, int]:  # fmt: skip
-    # With `of_suite` rows have the trials of `tuning.due`. Return the records at the chosen points,
-    # and the trials of rows without a finished one; and their number if none is skipped or fails.
+    # A suite has the trials of `tuning.due`. Returns the records at the chosen points, the trials
+    # of rows without a finished one, and the number of records of complete rows.
     of_rows: list[list[Record]] = [[] for _ in rows]
     missing = [tuning.due(row, []) if of_suite else [*row] for row in rows]
     while any(missing):
@@ -192,10 +179,8 @@ def choose(
 
 
 def fit_baselines(records: Sequence[Record], folder: Path) -> bool:
-    """Fit the baselines of each task of finished records that the store in `folder` lacks.
-
-    Those that cannot be fitted are warnings. Return whether the store now has all of them.
-    """
+    # Fits missing baselines of the tasks of finished records. Failures are warnings. Returns
+    # whether the store has all of them.
     store, complete = BaselineStore.within(folder), True
     finished = [record for record in records if record.final]
     latest = {*newest(of_records(finished)).get("id", ())}
@@ -205,7 +190,7 @@ def fit_baselines(records: Sequence[Record], folder: Path) -> bool:
             with continued():
                 baselines.fit(spec, store)
         except Exception as error:
-            # Of a plug-in or a library: the records are complete without them.
+            # Errors of plug-ins and libraries: the records are complete without baselines.
             complete = False
             warnings.warn(f"no baselines of {spec.key}: {reason_of(error)}", stacklevel=2)
     return complete

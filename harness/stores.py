@@ -2,9 +2,9 @@
 
 import shlex
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -31,15 +31,6 @@ class Content:
     broken: "Sequence[Broken]"
     measured: "Sequence[CostRecord]"
 
-    def __or__(self, other: "Content") -> "Content":
-        # `other` overrides runs; if it has costs, costs of other machines are dropped.
-        machines = {record.spec.machine for record in other.measured or self.measured}
-        measured = [m for m in (*self.measured, *other.measured) if m.spec.machine in machines]
-        return Content(
-            [*self.stores, *other.stores], _last((*self.records, *other.records)),
-            [*self.broken, *other.broken], _last(measured),
-        )  # fmt: skip
-
     @cached_property
     def runs(self) -> "pd.DataFrame":
         from harness.records.frame import of_records
@@ -57,21 +48,20 @@ class Content:
         return rules_of(*self.stores)
 
 
-def _last(records: "Iterable[T]") -> list[T]:
-    of: dict[str, T] = {record.spec.id: record for record in records}  # type: ignore[attr-defined]
-    return [*of.values()]
-
-
 def content(*stores: Path, curves: bool = False) -> Content:
     from harness.records.store import CostStore, Store
 
-    found = (
-        Content([store], *with_warnings(Store(store).read(curves=curves)),
-                with_warnings(CostStore.within(store).read())[0])
-        for store in stores
-    )  # fmt: skip
-    # From the last store, whose machines count.
-    return reduce(lambda later, earlier: earlier | later, reversed([*found]))
+    runs: dict[str, Record] = {}
+    costs: dict[str, CostRecord] = {}
+    broken: list[Broken] = []
+    # Later stores override earlier ones. Costs are of the machines of the last store with any.
+    for store in reversed(stores):
+        records, others = with_warnings(Store(store).read(curves=curves))
+        measured, _ = with_warnings(CostStore.within(store).read())
+        machines = {cost.spec.machine for cost in costs.values() or measured}
+        runs, broken = {run.spec.id: run for run in records} | runs, [*others, *broken]
+        costs = {c.spec.id: c for c in measured if c.spec.machine in machines} | costs
+    return Content(stores, [*runs.values()], broken, [*costs.values()])
 
 
 def results_of(suite: str, *stores: Path, curves: bool = False) -> Content:

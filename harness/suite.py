@@ -44,7 +44,7 @@ SOME_EXAMPLES = 100  # Examples of train that show which lengths there are
 def rows_of(
     suite: Suite, names: Sequence[str], settings: Mapping[str, Mapping[str, Value]]
 ) -> tuple[SuiteRow, ...]:
-    # A name that no row has makes a further row. With `settings`, options of variants, each does.
+    # A name without a row makes a new row; with `settings`, options of variants, each name does.
     if not names and not settings:
         return suite.rows
     rows: list[SuiteRow] = []
@@ -54,7 +54,7 @@ def rows_of(
         if settings or not named:
             composition = Composition.parse(name)
             options = {v: dict(settings[v]) for v in composition.names if v in settings}
-            # An option that is wrong is rejected here, before a question begins.
+            # Rejects wrong options before a question begins.
             composition.resolve(options)
             named = [SuiteRow(attention=name, options=options)]
         rows += named
@@ -69,7 +69,7 @@ def rows_of(
 def specs_of(
     suite: Suite, declared: SuiteQuestion, rows: Iterable[SuiteRow], device: Device
 ) -> list[list[RunSpec]]:
-    # They are a trial at each point of the question's grid, with seed 0; without a grid one run.
+    # A trial at each point of the question's grid, with seed 0; without a grid one run.
     question, found = of_suite(suite, declared, device), []
     for row in rows:
         if not has_form(row.attention, causal=data_of(question.task).task.causal):
@@ -109,8 +109,8 @@ def missing_data(suite: Suite, questions: Iterable[SuiteQuestion]) -> dict[str, 
 
 
 def efforts(suite: Suite) -> pd.DataFrame:
-    # Columns: `question`, `row`, `attention`, `task`, as of `Step`; `runs`, their number, trials
-    # included; `steps`, of each at most; `passes` of the model in a step: parts of equal length.
+    # Columns: those of `Step`; `runs`, with trials; `steps` of a run, at most; `passes` of the
+    # model in a step, one for each part of equal length.
     found = []
     for question in suite.questions:
         of_task, task = recipe_and_task(suite, question)
@@ -192,12 +192,9 @@ def run_suite(
     name: str, how: Execution, *, attentions: Sequence[str] = (), questions: Sequence[str] = (),
     settings: Settings = NONE,
 ) -> tuple[Suite, bool, Sequence[pd.DataFrame]]:  # fmt: skip
-    """Run what is missing of a suite, question by question, then measure what the rows cost.
-
-    `name` may be a TOML file, `attentions` labels of rows or variants; `settings`, options of
-    variants, make further rows. Return the suite, whether every run and every cost was made, and,
-    for a suite of training steps, the arguments of `reports.papers.step_costs`.
-    """
+    # Runs what is missing, question by question, then measures the rows. `name` may be a TOML file,
+    # `attentions` are labels of rows or variants. Returns the suite, whether it is complete, and
+    # for a suite of training steps the arguments of `reports.papers.step_costs`.
     suite, device = find(name), how.resources.device
     chosen = [suite.question(name) for name in questions] or suite.questions
     rows = rows_of(suite, attentions, settings)
@@ -211,7 +208,7 @@ def run_suite(
         of_suite(suite, question, device)  # rejects a wrong recipe before the first run
     layers = costs_of_rows(suite.cost, rows, device) if how.cost and suite.has_costs else []
     for spec in layers:
-        # Before any run: it rejects what cannot be measured after all of them, and bad files.
+        # Rejects bad files before the first run.
         CostStore.within(how.store).find(spec)
     _require_certificates(rows, how)
     complete = True
@@ -272,7 +269,7 @@ def copy_published(specs: Sequence[CostSpec], store: Path) -> None:
 
 
 def _require_certificates(rows: Sequence[SuiteRow], how: Execution) -> None:
-    # No test of this repository proves the claims of variants of other packages.
+    # Tests of this repository do not prove claims of other packages.
     for row in rows:
         for name in Composition.parse(row.attention).names:
             if is_foreign([name]):

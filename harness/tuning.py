@@ -44,7 +44,7 @@ def trials(
 def matched(
     question: Question, attention: str, settings: Settings, device: Device
 ) -> dict[str, Value]:
-    # A variant that does not support the task keeps the recipe's width: its run is skipped.
+    # Unsupported variants keep the width of the recipe: their runs are skipped.
     found, reference = (
         spec_of(question, name, settings, device=device) for name in (attention, REFERENCE)
     )
@@ -96,8 +96,8 @@ def beyond(records: Sequence[Record]) -> RunSpec | None:
 
 
 def due(trials: Sequence[RunSpec], records: Sequence[Record]) -> list[RunSpec]:
-    # The first is at the recipe's rate; if it ended at the ceiling it is the only one. Then come
-    # the other points of the grid, then those of `beyond`.
+    # The trial at the recipe's rate comes first, and is the only one if it ends at the ceiling;
+    # then the other points of the grid, then `beyond`.
     made = {record.spec.id for record in records}
     first = [trial for trial in trials if trial.distance == 0][:1] or [*trials]
     if missing := [trial for trial in first if trial.id not in made]:

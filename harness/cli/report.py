@@ -15,10 +15,10 @@ class ReportOptions:
     Attributes:
         out: Folder of the pages; by default the store itself.
         baselines: First fit the baselines of tasks that lack them.
-        suite: Show these suites alone: NAME or FILE.toml, repeatable; by default all runs.
+        suite: Show only these suites: NAME or FILE.toml, repeatable; by default all runs.
         with_published: Add the published runs to each suite; by default where --suite names one.
-        attention: Show these variants alone: A, A+B, MODULE:CLASS, or A,A+B,...; by default all.
-        questions: Show these questions of suites alone, separated by commas; by default all.
+        attention: Show only these variants: A, A+B, MODULE:CLASS, or A,A+B,...; by default all.
+        questions: Show only these questions of suites, separated by commas; by default all.
         compare: Print how two variants A,B differ; repeatable; no file is written.
         latex: Write the matrix of each suite for LaTeX, too.
         curves: Draw loss and score on dev against steps and seconds, too.

@@ -121,7 +121,7 @@ def study(cls: Class) -> Class:
 
 
 def names() -> dict[str, str]:
-    """Every study with its summary, the first line of its module; none is imported."""
+    """Every study with its summary, the first line of its module, without an import."""
     files = sorted(Path(__path__[0]).glob("[!_]*.py"))
     return {file.stem: file.read_text("utf-8").partition("\n")[0].strip('"') for file in files}
 

@@ -138,7 +138,7 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
 
 
 def training(sizes: Ksvd, trained: str, trace: str, loss: str, seed: int) -> Iterator[Row]:
-    # The target is the output of a layer of softmax, of mean 0 over the tokens and variance 1.
+    # The target is the output of a layer of softmax, with mean 0 over tokens and variance 1.
     size: dict[str, Any] = {"dim": sizes.dim, "heads": 1, "max_len": sizes.tokens}
     torch.manual_seed(0)
     x = torch.randn(sizes.samples, sizes.tokens, sizes.dim).double()
