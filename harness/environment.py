@@ -9,11 +9,12 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import cast
 
 import psutil
 import torch
 
-from harness.records.fields import Device, Precision
+from harness.records.fields import Device, Precision, require_known
 from harness.records.record import Environment
 from zoo.registry import UserError
 
@@ -28,8 +29,7 @@ MALLOC = {-1: -1, -2: 64 * 2**20, -4: 0}
 
 
 def pick_device(name: str) -> Device:
-    if name not in ("auto", "cpu", "cuda"):
-        raise UserError(f"device {name!r} is not one of auto, cpu, cuda; give one of them")
+    require_known("device", [name], ("auto", "cpu", "cuda"))
     usable = torch.cuda.is_available()
     if name == "cuda" and not usable:
         raise UserError("device 'cuda' is not usable: torch finds no CUDA device; use --device cpu")
@@ -37,11 +37,9 @@ def pick_device(name: str) -> Device:
 
 
 def pick_precision(name: str, device: str) -> Precision:
-    if name == "bf16" or name == "fp32":
-        return name
-    if name != "auto":
-        raise UserError(f"precision {name!r} is not one of auto, bf16, fp32; give one of them")
-    return "bf16" if device == "cuda" else "fp32"
+    require_known("precision", [name], ("auto", "bf16", "fp32"))
+    by_device: Precision = "bf16" if device == "cuda" else "fp32"
+    return by_device if name == "auto" else cast(Precision, name)
 
 
 def describe(kind: str) -> Environment:

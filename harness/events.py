@@ -23,17 +23,14 @@ def write_events(records: Iterable[Record], folder: Path) -> list[Path]:
         with usable(path, "written", "give another"):
             for old in path.glob("events.out.tfevents.*"):
                 old.unlink()
+            start = datetime.fromisoformat(record.started).timestamp()
             with writer_type(str(path)) as writer:
-                _write(record, writer)
+                for point in record.curve:
+                    scalars = {f"loss/{name}": value for name, value in point.losses.items()}
+                    scalars = {"loss": point.loss, **scalars}
+                    if point.dev is not None:
+                        scalars[f"dev {record.selection.title}"] = point.dev
+                    for tag, value in scalars.items():
+                        writer.add_scalar(tag, value, point.step, walltime=start + point.seconds)
         folders.append(path)
     return folders
-
-
-def _write(record: Record, writer: Any) -> None:
-    start = datetime.fromisoformat(record.started).timestamp()
-    for point in record.curve:
-        scalars = {"loss": point.loss}
-        scalars |= {f"loss/{name}": value for name, value in point.losses.items()}
-        scalars |= {} if point.dev is None else {f"dev {record.selection.title}": point.dev}
-        for tag, value in scalars.items():
-            writer.add_scalar(tag, value, point.step, walltime=start + point.seconds)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from harness.checkpoint import load_weights
 from harness.data import restore
-from harness.model import build_model
+from harness.model import attentions, build_model
 from harness.records.spec import RunSpec
 from tasks.contract import Split
 from zoo.contract import Attention, Unsupported
@@ -33,13 +33,6 @@ class Inputs(NamedTuple):
     def sequences(self) -> Iterator[Tensor]:
         for number, x in enumerate(self.x):
             yield x[None] if self.mask is None else x[None, self.mask[number]]
-
-
-def attentions(model: nn.Module) -> list[Attention]:
-    found = {name: part for name, part in model.named_modules() if isinstance(part, Attention)}
-    # Without parts of attention layers.
-    inner = tuple(f"{name}." for name in found)
-    return [part for name, part in found.items() if not name.startswith(inner)]
 
 
 def inputs_of_layers(model: nn.Module, split: Split, samples: int) -> list[list[Inputs]]:

@@ -30,6 +30,13 @@ def trainable(model: nn.Module) -> int:
     return sum(part.numel() for part in model.parameters() if part.requires_grad)
 
 
+def attentions(model: nn.Module) -> list[Attention]:
+    found = {name: part for name, part in model.named_modules() if isinstance(part, Attention)}
+    # Without parts of attention layers.
+    inner = tuple(f"{name}." for name in found)
+    return [part for name, part in found.items() if not name.startswith(inner)]
+
+
 class VisionModel(nn.Module):
     """A vision transformer of timm whose blocks hold our attention layers.
 

@@ -16,8 +16,7 @@ from harness.answers import by_cluster, roll_out
 from harness.data import is_out_of_memory, restore
 from harness.environment import is_same_machine, keep_freed_memory, merge_commits, use_threads
 from harness.interrupts import Interrupts
-from harness.layer_inputs import attentions
-from harness.model import build_model, trainable
+from harness.model import attentions, build_model, trainable
 from harness.records.cost import SDPA, softmax_by, step_recipe
 from harness.records.fields import now
 from harness.records.locks import Lock

@@ -12,7 +12,6 @@ from harness.model import build_model
 from harness.records.cost import STEP, CostSpec
 from harness.records.models import Encoder
 from harness.records.spec import TrainSpec
-from harness.timing import Call
 from harness.train import Trainer, autocast
 from tasks.contract import Split
 from zoo.composition import Composition, build
@@ -36,7 +35,12 @@ def prepare(spec: CostSpec) -> TimedCall:
         return _layer_call(spec)
     trainer = trainer_of(spec)
     if spec.operation == "train":
-        return TimedCall(training_call(trainer), trainer.model)
+
+        def train() -> None:
+            trainer.model.train()
+            trainer.step(0)
+
+        return TimedCall(train, trainer.model)
     batch = trainer.train.gather(trainer.order.batch(0))
     call = _evaluation(spec, trainer.model, lambda: trainer.scores(batch))
     return TimedCall(call, trainer.model)
@@ -104,14 +108,6 @@ def counts(spec: CostSpec, timed: TimedCall) -> tuple[int, str]:
         train, backend = spec.train.model_copy(update={"compiled": False}), "compiled"
         timed = prepare(spec.model_copy(update={"train": train}))
     return flops(timed.call), backend
-
-
-def training_call(trainer: Trainer) -> Call:
-    def call() -> None:
-        trainer.model.train()
-        trainer.step(0)
-
-    return call
 
 
 def _layers(spec: CostSpec) -> list[Attention]:
