@@ -6,7 +6,6 @@ any; `--fit` fits missing baselines first.
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -31,25 +30,15 @@ NOT_COMPARED = (".parquet", ".png", ".svg")  # They depend on libraries; their t
 PAGES = (".md", ".csv", ".png", ".svg")  # Suffixes of files that are made from records
 
 
-@dataclass(frozen=True, kw_only=True)
-class PagesOptions:
-    """The options of this program.
+def main(check: bool = False, fit: bool = False, root: Path = Path()) -> None:
+    """Write every generated file, or name those that are out of date; exit 1 if there are any.
 
-    Attributes:
+    Args:
         check: Name what is out of date.
         fit: First fit what findings and published runs lack; this may take hours.
         root: A checkout of the repository.
     """
-
-    check: bool = False
-    fit: bool = False
-    root: Path = Path()
-
-
-def main(options: PagesOptions) -> None:
-    """Write every generated file, or name those that are out of date; exit 1 if there are any."""
-    root = options.root
-    if options.fit:
+    if fit:
         runs.fit_baselines(stores.content(root / "results").records, root / "results")
         fitted = ShallowStore.within(root / "results")
         for name in baselines.STUDY_SETTINGS:
@@ -62,13 +51,13 @@ def main(options: PagesOptions) -> None:
         try:
             files = make(root)
         except (ImportError, UserError) as error:
-            if not options.check:
+            if not check:
                 raise
             lines.append(f"not checked: {make.__name__.strip('_')}: {first_line(error)}")
             complete = False
             continue
         written |= {*files}
-        if options.check:
+        if check:
             old = (file for file, content in files.items() if not is_current(file, content))
             lines += [f"out of date: {file}: python -m harness.cli.pages" for file in old]
         else:

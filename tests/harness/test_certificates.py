@@ -96,7 +96,7 @@ def test_check_names_what_is_out_of_date_and_a_second_run_writes_what_was(tmp_pa
     monkeypatch.setattr(pages, "GENERATORS", (lambda root: files,))
     for check, code in ((True, 1), (False, 0), (True, 0)):
         with pytest.raises(pages.typer.Exit) as end:
-            pages.main(pages.PagesOptions(check=check, root=tmp_path))
+            pages.main(check=check, root=tmp_path)
         assert end.value.exit_code == code
         assert page.exists() == (not check or code == 0)
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_made_here_is_named_and_the_rest_is_checked(tmp_path, mon
     monkeypatch.setattr(pages, "is_certified", missing)
     monkeypatch.setattr(pages, "GENERATORS", (missing, lambda root: {root / "page.md": b"new"}))
     with pytest.raises(pages.typer.Exit) as end:
-        pages.main(pages.PagesOptions(check=True, root=tmp_path))
+        pages.main(check=True, root=tmp_path)
     lines = capsys.readouterr().out.splitlines()
     assert end.value.exit_code == 1
     assert lines[0].endswith("it needs a package") and "certificate of agf" in lines[0]
@@ -119,7 +119,7 @@ def test_what_cannot_be_made_here_is_named_and_the_rest_is_checked(tmp_path, mon
         f"out of date: {tmp_path / 'page.md'}: python -m harness.cli.pages",
     ]
     with pytest.raises(Unsupported):
-        pages.main(pages.PagesOptions(root=tmp_path))
+        pages.main(root=tmp_path)
 
 
 def test_a_wheel_has_every_published_record():

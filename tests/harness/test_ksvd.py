@@ -4,12 +4,15 @@ import pandas as pd
 import pytest
 import torch
 
+from harness.studies import ksvd
 from harness.studies.ksvd import Ksvd, alignments, objective, reconstruction
 from tests.conftest import ROOT
 from tests.harness.specs import axes_of
 from tests.zoo.primal_oracle import positions
 from zoo.library import create
 from zoo.variants.primal_forms import problem
+
+SETTING = Ksvd(rank=2, dim=8, tokens=16, steps=100, lr=0.03)
 
 
 def layer_of(variant="primal", **options):
@@ -66,6 +69,26 @@ def test_at_the_exact_subspaces_the_control_is_the_rest_of_the_spectrum():
     assert alignments(layer, x) == pytest.approx((1, 1))
     expected = (s[2:] ** 2).sum() / (s**2).sum()
     assert reconstruction(layer, x).item() == pytest.approx(expected.item())
+
+
+@pytest.mark.slow
+def test_the_ksvd_loss_reaches_zero_where_it_is_and_the_control_reaches_the_subspaces():
+    curves = {
+        loss: pd.DataFrame(ksvd.training(SETTING, "weights", "data", loss, 1))
+        for loss in ksvd.LOSSES
+    }
+    numbers = ["objective", "left_alignment", "right_alignment", "task_loss"]
+    assert len({tuple(curve[numbers].iloc[0]) for curve in curves.values()}) == 1
+    ends, start = {loss: curve.iloc[-1] for loss, curve in curves.items()}, curves["task"].iloc[0]
+    assert ends["ksvd"].objective ** 2 < 1e-4 < 1e-2 < start.objective**2
+    assert (
+        max(ends["ksvd"][numbers[1:3]]) < 0.8 and min(ends["reconstruction"][numbers[1:3]]) > 0.95
+    )
+    assert ends["task"].task_loss < start.task_loss / 2 and ends["task"].objective ** 2 > 1e-2
+    both = ends["task+ksvd"]
+    assert both.task_loss < start.task_loss / 2 and both.objective**2 < 1e-2
+    assert curves["task"]["step"].tolist() == ksvd.recorded_steps(100)
+    assert set(curves["task"]["random_alignment"]) == {0.25}
 
 
 def test_the_page_has_means_and_ranges_over_the_seeds():
