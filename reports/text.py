@@ -42,7 +42,8 @@ def threads_of(*counts: int) -> str:
 def plain(text: str, limit: int | None = None) -> str:
     # A text of more than `limit` characters ends with an ellipsis.
     line = " ".join(text.split())
-    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
     return line if limit is None or len(line) <= limit else f"{line[: limit - 1]}…"
 
 

@@ -61,10 +61,9 @@ class CorrectAnswers(Frozen):
         return np.repeat(sizes, repeats.astype(np.int64))
 
     def cluster_sums(self) -> Sums:
-        ends = np.cumsum(self.cluster_sizes(), dtype=np.int64)
-        correct = np.cumsum(self.correct, dtype=np.float64)[ends - 1]
-        correct[1:] -= correct[:-1].copy()
-        return correct
+        starts = np.cumsum(self.cluster_sizes(), dtype=np.int64)
+        starts = np.concatenate([[0], starts[:-1]])
+        return np.add.reduceat(self.correct, starts, dtype=np.float64)
 
     def _check(self) -> None:
         count, packed = self.count, base64.b64decode(self.bits, validate=True)

@@ -48,7 +48,8 @@ def is_current(line: str, now: Mapping[str, str]) -> bool:
 def are_outdated(lines: Iterable[tuple[str, str]]) -> dict[str, bool]:
     # Plug-ins are not imported: the last record has their version.
     now: dict[str, str] = {}
-    ordered = [line for _, line in sorted((started, line) for line, started in lines)]
+    last = {line: started for started, line in sorted((started, line) for line, started in lines)}
+    ordered = sorted(last, key=last.__getitem__)
     for line in ordered:
         now |= versions_in(line)
     now |= built_in()
