@@ -1,23 +1,18 @@
 """`harness report`: write pages from the records of a store."""
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.arguments import names_in, rows_in, tasks_in
 from harness.cli.process import Answer
 
 
-def report(
-    out: Path | None = None, baselines: bool = False, suite: list[str] | None = None,
-    with_published: bool | None = None, attention: list[str] | None = None, questions: str = "",
-    compare: list[str] | None = None, latex: bool = False, curves: bool = False,
-    task: list[str] | None = None, tensorboard: Path | None = None, store: Path = Path("runs"),
-) -> Answer:  # fmt: skip
-    """Write the pages of a store.
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The options of `harness report`.
 
-    A page of each suite, one of the runs of no suite, and the pages of costs.
-
-    Args:
+    Attributes:
         out: Folder of the pages; by default the store itself.
         baselines: First fit the baselines of tasks that lack them.
         suite: Show only these suites: NAME or FILE.toml, repeatable; by default all runs.
@@ -29,7 +24,26 @@ def report(
         curves: Draw loss and score on dev against steps and seconds, too.
         task: Of the curves: TASK or TASK,TASK,...; by default all.
         tensorboard: Folder for the curves as event files of TensorBoard.
-        store: Folder of records, a JSON file a run.
+    """
+
+    out: Path | None = None
+    baselines: bool = False
+    suite: list[str] | None = None
+    with_published: bool | None = None
+    attention: list[str] | None = None
+    questions: str = ""
+    compare: list[str] | None = None
+    latex: bool = False
+    curves: bool = False
+    task: list[str] | None = None
+    tensorboard: Path | None = None
+    store: Path = Path("runs")
+
+
+def report(options: ReportOptions) -> Answer:
+    """Write the pages of a store.
+
+    A page of each suite, one of the runs of no suite, and the pages of costs.
     """
     from harness import stores
     from harness.records.store import require_folder
@@ -37,27 +51,28 @@ def report(
     from reports import store as pages
     from reports.pages.suite import answers_of, terminal
 
-    require_folder(store)
-    complete, named = True, suite or ()
-    content = stores.content(store, curves=curves or bool(tensorboard))
-    if baselines:
+    store, complete = require_folder(options.store), True
+    content = stores.content(store, curves=options.curves or bool(options.tensorboard))
+    if options.baselines:
         from harness.runs import fit_baselines
 
         complete = fit_baselines(content.records, store)
     stores.require_records(content, store)
     found = pages.results_in(
-        content, named, published=with_published, attentions=attention or (),
-        questions=names_in([questions]) if questions else (),
+        content, options.suite or (), published=options.with_published,
+        attentions=options.attention or (),
+        questions=names_in([options.questions]) if options.questions else (),
     )  # fmt: skip
-    if compare:
-        compared, text = pages.comparison(compare, found)
+    if options.compare:
+        compared, text = pages.comparison(options.compare, found)
         return Answer(text, compared.to_dict("records"))
-    folder = out or store
+    folder = options.out or store
     files = pages.write_report(
-        found, folder, latex=latex, curves=curves, tensorboard=tensorboard,
-        tasks=tasks_in(names_in(task or [])), attentions=rows_in(names_in(attention or [])),
+        found, folder, latex=options.latex, curves=options.curves, tensorboard=options.tensorboard,
+        tasks=tasks_in(names_in(options.task or [])),
+        attentions=rows_in(names_in(options.attention or [])),
     )  # fmt: skip
-    for path in () if named else sorted({*folder.glob("*-answers.csv")} - {*files}):
+    for path in () if options.suite else sorted({*folder.glob("*-answers.csv")} - {*files}):
         name = path.name.removesuffix("-answers.csv")
         warnings.warn(f"pages of {name} in {folder} are of an earlier report", stacklevel=2)
     costs = found.content.costs
