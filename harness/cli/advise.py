@@ -1,4 +1,4 @@
-"""`harness advise`: which rows of a suite suit a purpose, from records alone."""
+"""`harness advise`: recommend rows of a suite, from records."""
 
 from pathlib import Path
 

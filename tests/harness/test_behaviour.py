@@ -1,4 +1,4 @@
-"""What a variant computes changes with its version alone."""
+"""The numbers of a variant change only with its version."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Certificates are records of all checks, and generated pages are made from records alone."""
+"""Certificates are records of all checks; generated pages are made only from records."""
 
 import json
 import tomllib

@@ -91,7 +91,7 @@ def saved(tiny, prepare, dev, path):
 
 @pytest.fixture
 def rejected(tiny, prepare, path):
-    """Loads the checkpoint for a run of `tiny`, and returns the one line by which that fails."""
+    """Loads the checkpoint for a run of `tiny`, and returns the line of the error."""
 
     def make(*fields, error=UserError, match="is not a checkpoint of this run", **train) -> str:
         with pytest.raises(error, match=match) as caught:
@@ -162,7 +162,7 @@ def test_a_damaged_checkpoint_is_rejected_and_left(rejected, saved):
 
 
 def wrong_states(state: dict) -> list[dict]:
-    """Contents of a file of which a part is missing, or is of another run."""
+    """Contents of a file with a part that is missing, or of another run."""
     name = next(iter(state["model"]))
     without = [{k: v for k, v in state.items() if k != part} for part in state]
     models = ({name: state["model"][name]}, {}, {**state["model"], name: torch.zeros(3, 5, 7)})

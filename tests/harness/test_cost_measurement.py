@@ -84,7 +84,7 @@ def test_time_is_compared_with_the_fastest_softmax_and_memory_with_sdpa(
     assert cost.seconds.median == pytest.approx(0.009) and cost.parameters == 15
     assert cost.ratio is not None and cost.ratio.median == pytest.approx(0.009 / fastest)
     assert (cost.peak_bytes, cost.memory_ratio, cost.reference) == (6 * MIB, 3, reference)
-    # SDPA by name has its time, and not that of the fastest.
+    # SDPA by name is timed itself, not the fastest backend.
     assert sdpa.ratio is not None and sdpa.ratio.median == pytest.approx(0.003 / fastest)
     assert (sdpa.memory_ratio, sdpa.reference) == (1, reference)
 

@@ -237,7 +237,7 @@ def outcome(how, timeout=120.0, spec=COST):
 def test_a_process_that_ends_early_has_a_reason(
     importable, monkeypatch, how, status, reason, capfd
 ):
-    # It has the environment of now, and not that of its server.
+    # It has the current environment, not the server's.
     monkeypatch.setenv("NAMED_SINCE", how)
     actual = outcome(how, 0.5 if how == "hangs" else 120.0)
     assert (actual.status, actual.measured) == (status, None)

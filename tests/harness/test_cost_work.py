@@ -73,7 +73,7 @@ def test_packed_rows_are_sequences_of_half_the_tokens_then_of_half_the_rest(monk
     timed.call()
     lengths = [32, 16, 8, 4, 2, 1, 1]
     assert [row.bincount().tolist() for row in rows[0]] == [lengths] * B
-    # No more than the sequences have alone.
+    # The sum of the sequences.
     alone = (prepare(specified("softmax", "train", length=n)).call for n in lengths)
     assert flops(timed.call) == sum(map(flops, alone))
 

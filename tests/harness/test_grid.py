@@ -211,7 +211,7 @@ def test_a_failure_replaces_a_finished_run_of_other_code_alone(tiny, store, grid
 
 
 class Threads(ThreadPoolExecutor):
-    """An engine of the test: threads, of which the first `deaths` calls end as a process does."""
+    """An engine of threads; its first `deaths` calls end as if a process was killed."""
 
     deaths, broken = 0, False
 

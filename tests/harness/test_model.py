@@ -204,7 +204,7 @@ def test_a_decoder_gives_several_answers_from_one_vector_and_their_numbers():
     batch = replace(draw(None), target_positions=torch.full((3, 4), LENGTH - 1))
     before = logits(model, batch)
     assert len({tuple(row) for row in before[0].round(decimals=4).tolist()}) == 4
-    # Each answer depends on the last token, and none on another one, without attention.
+    # Without attention each answer depends only on the last token.
     other = batch.tokens.clone()
     other[0, 0, -1] = (other[0, 0, -1] + 1) % VOCABULARY
     other[1, 0, :-1] = (other[1, 0, :-1] + 1) % VOCABULARY

@@ -113,7 +113,6 @@ SMOKE = recipes.show("smoke")
 
 BAD = {
     "unknown recipe 'papr'; did you mean 'paper'": {"recipe": "papr"},
-    "unknown recipe 'model'": {"recipe": "model"},
     "; use recipe 'laptop' or 'smoke'": {"task": "mqar"},
     "did you mean 'backend'": {"settings": {"softmax": {"backnd": "sdpa"}}},
     "backend=x is not one of auto, sdpa": {"settings": {"softmax": {"backend": "x"}}},
@@ -121,13 +120,9 @@ BAD = {
     "did you mean 'max_len'": {"settings": {"listops": {"maxlen": 9}}},
     "max_len=9 must be at least": {"settings": {"listops": {"max_len": 9}}},
     "train.lr=-1: input should be greater than 0; give": {"settings": {"train": {"lr": -1}}},
-    "train.lr=inf: input should be a finite": {"settings": {"train": {"lr": "inf"}}},
     "train.lr=fast: input should be a valid number; ": {"settings": {"train": {"lr": "fast"}}},
-    "train.steps=0: input should be greater than or": {"settings": {"train": {"steps": "0"}}},
     "warmup=5 exceeds steps=4;": {"settings": {"train": {"steps": 4, "warmup": 5}}},
-    "train.bucket_by_length=far: input": {"settings": {"train": {"bucket_by_length": "far"}}},
     "possible; use --precision": {"settings": {"train": {"precision": "bf16"}}},
-    "model.dim=1.5: input should be a valid integer; ": {"settings": {"model": {"dim": "1.5"}}},
     "model.dropout=1: input should be less than 1": {"settings": {"model": {"dropout": "1"}}},
     "option of model 'heds'; did you mean 'heads'?": {"settings": {"model": {"heds": "1"}}},
     "possible; use --positions": {"settings": {"model": {"positions": "rotary"}}},
@@ -139,20 +134,15 @@ BAD = {
     "remove 'question'": "question = 1",
     "unknown part 'trian'; did you mean 'train'?": "[trian]",
     "'trian'; did you mean 'train'?": "[tasks.listops.trian]",
-    "train=3: input should be a valid ": "train = 3",
     "tasks.listops.train=3: input should be": "[tasks.listops]\ntrain = 3",
     "recipe 'mine': train.batch is missing; set it": "[other]",
     "'lrr'; did you mean 'lr'?": SMOKE.replace("lr =", "lrr ="),
-    "train.lr=-0.001: input should": SMOKE.replace("lr = ", "lr = -"),
-    "train.steps=[]: input should be": SMOKE.replace("steps = 4", "steps = []"),
     "use --precision": SMOKE.replace("lr =", "precision = 'bf16'\nlr ="),
     "recipe 'mine' has no part for task 'listops'; it has parts for text2": SMOKE.replace(
         "[other.train]", "").replace("[tasks.listops]", "[tasks.text2]"),
     "recipe 'mine': unknown attention variant 'primel'; did": f"{SMOKE}\n[variants.primel]",
     "recipe 'mine': unknown attention variant 'priml'; did": (
         f"{SMOKE}\n[tasks.listops.variants.'+priml']"),
-    "recipe 'mine': unknown attention variant 'pryml'; did": (
-        f"{SMOKE}\n[shared.short.variants.pryml]"),
   "recipe 'mine': unknown task 'listopps'; did": f"{SMOKE}\n[tasks.listopps]",
     "unknown shared recipe 'short'": SMOKE.replace(
         "[tasks.listops]", "[tasks.listops]\nextends = 'short'"),

@@ -142,7 +142,7 @@ CHANGES = {
 @pytest.mark.parametrize("check", CHANGES)
 def test_a_run_of_another_question_data_or_code_is_noticed(check, packed, call):
     rewrite(packed, CHANGES[check])
-    # Its name is of its specification, as that of a run that was made so.
+    # Under the name of its new specification.
     line = file_lines(packed)[0]
     record = Store(packed.parent).kind.model_validate_json(line.text)
     rest = "".join(packed.read_text().splitlines(True)[1:])

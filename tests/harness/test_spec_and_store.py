@@ -123,7 +123,7 @@ def test_a_model_has_the_fields_of_its_kind_alone():
 
 
 FREE = [path for path in leaves(SPEC) if path[-1] not in ("kind", "depth", "block")]
-"""Fields that may have another value alone: the depth is the number of layers, a block is 0."""
+"""Fields that may change alone: `depth` must be the number of layers."""
 
 
 @pytest.mark.parametrize("path", FREE, ids=lambda path: ".".join(map(str, path)))

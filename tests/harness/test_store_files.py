@@ -55,7 +55,7 @@ PLACES = {f"{kind}.jsonl": make for kind, make in (NO_FILES | NO_LINES).items()}
 
 @pytest.fixture
 def good(store):
-    """A run in the store, which remains whatever is beside it."""
+    """A run in the store, which other files do not affect."""
     record = make_record("primal")
     store.write(record)
     return record

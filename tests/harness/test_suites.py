@@ -96,26 +96,22 @@ def test_a_wrong_question_is_rejected_before_the_first_run(file, rejected, store
 @pytest.mark.parametrize(("old", "new", "named"), [
     ("rates = [1e-3, 1e-2]", "rates = [1e300, 1e-2]", "rates.0=1e+300: input should be less"),
     ("rates = [1e-3, 1e-2]", "rates = ['1e-3', '1e-2']", "rates.0=1e-3: input should be a valid"),
-    ("version = 3", 'version = "3"', "version=3: input should be a valid integer"),
     ("[questions.easy]", "".join(f"[questions.q{n}]\n" for n in range(600)) + "[questions.easy]",
      "602 questions are over 512"),
     ("version = 3\n", "", "version is missing"), ("asks =", "ask = 1\nasks =", "'ask'"),
     ('extends = "easy"', 'extends = "easier"', "'easier'"),
-    ("rates = [1e-3, 1e-2]", "rates = [1e-3]", "rates"),
     ("seeds = [1, 2]", "seeds = [0, 1]", "seeds"),
     ('"linformer",', '"softmax",', "'softmax' is there twice"),
     ('"linformer",', f'"none*{"9" * 5000}",', "at most 4096 characters"),
     ("options = { pairs = 2 }", "options = 4", "options"),
     ("rates = [1e-3, 1e-2]", "rates = [1e-3, 0.001]", "rates: a value is there twice"),
     ("seeds = [1, 2]", "seeds = [1, 1]", "seeds: a value is there twice"),
-    ("seeds = [1, 2]", f"seeds = [{2**32}]", "seeds"),
     ('attention = "primal"', 'attention = "soft"', "soft does not use 'primal'"),
     ('"linformer",', f'"{"(" * 900}none{")" * 900}",', "nests over 32 parentheses"),
     ("version = 3", f"{'a.' * 5000}a = 1", "a key of more than 16 names"),
     ("version = 3", f"# {'x' * 2**18}", "more than 262,144 bytes"),
     ("[questions.easy]", "[questions.Easy]", "Easy"),
     ("batch.train =", "batch.decode =", "'train' has no batch"),
-    ("version = 3", "version = true", "version=True is a boolean"),
     ("seeds = [1, 2]", "seeds = [1, true]", "is a boolean"),
     ("version = 3", "version = 3\nfirst = ['eazy']", "'eazy' is no question"),
     (SUITE, "questions = [1]", "each of 'questions' must be a table"),
@@ -169,7 +165,7 @@ def test_a_suite_or_a_question_that_is_not_there_is_rejected(find, name):
 
 def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question(unread):
     suite = suites.find("laptop")
-    # A row and a question can disagree on the depth alone, or on options of variants.
+    # A row and a question may disagree only on the depth, or on options of variants.
     kinds = {(q.model["depth"], str(q.variants)): q for q in suite.questions}
     pairs = [*product(suite.questions, suite.rows[:1]), *product(kinds.values(), suite.rows[1:])]
     for question, published in pairs:
@@ -281,7 +277,7 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(monkeypatch):
     assert "published results of other code: 2 variants" in page
     assert "[28, 32], 1 seed; published: 10.0" in page and "3 of 4" in page
     assert any("softmax" in line and line.endswith("[1, 2]") for line in page.splitlines())
-    # Among rows of which none is above a baseline there is no place.
+    # Without a row above a baseline there is no place.
     at_chance = placed(asked, "primal", "easy", answers.assign(answered=False))
     assert "3 of 4" not in text(document | {"questions": [at_chance]}, "here")
 
@@ -394,7 +390,7 @@ def test_a_suite_measures_both_forms_of_a_layer_that_has_both():
     others = {(name, True, n) for name in ("prefill", "decode") for n in suite.cost.lengths}
     assert planned["hgrn2"] == planned["conv"] == train[True] | train[False] | others
     assert planned["delta"] == train[True] | others and planned["linformer"] == train[False]
-    # Softmax is measured by both of its backends, of which the faster one is the reference.
+    # Softmax is measured with both backends; the faster one is the reference.
     measured = [spec for spec in specs if spec.attention == "softmax"]
     assert {spec.options["softmax"].get("backend") for spec in measured} == {"sdpa", "naive"}
     of_linear = harness.suite.layer_costs(suite.cost, suites.SuiteRow(attention="linear"), "cpu")
