@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeVar
 
 from tasks.data.extras import import_extra
-from zoo.registry import UserError, Value, require_memory, unknown
+from zoo.registry import UserError, Value, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,20 +91,9 @@ class Study(ABC):
         """The panels of the figure of such a frame."""
 
     def options(self) -> dict[str, Value]:
-        """The values of the fields of the study, as text where they are several."""
+        """The values of the fields of the study."""
         names = [field.name for field in fields(self) if field not in fields(Study)]
-        values = {name: getattr(self, name) for name in names}
-        return {
-            name: value if isinstance(value, bool | int | float | str) else " ".join(value or ())
-            for name, value in values.items()
-        }
-
-    @staticmethod
-    def require_layer_fits(tokens: int, samples: int, dim: int, heads: int) -> None:
-        """Reject sizes of a layer whose attention matrices exceed this machine's memory."""
-        numbers = 4 * dim**2 + samples * tokens * (dim + heads * tokens)
-        what = f"dim={dim}, heads={heads}, {samples} samples of {tokens} tokens"
-        require_memory(4 * numbers, what, "lower one of them")
+        return {name: getattr(self, name) for name in names}
 
 
 STUDIES: dict[str, type[Study]] = {}

@@ -30,7 +30,7 @@ from harness.records.study import Row
 from harness.studies import Panel, Positive, Section, Study, Table, study
 from zoo import ksvd
 from zoo.library import create
-from zoo.registry import UserError
+from zoo.registry import UserError, require_memory
 from zoo.variants.primal import Primal
 from zoo.variants.primal_forms import problem
 
@@ -101,7 +101,9 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
             rows = partial(on_run, run, self.samples)
             yield Table(run.name, {"samples": self.samples}, rows, run.record.started)
             return
-        self.require_layer_fits(self.tokens, self.samples, self.dim, 1)
+        numbers = 4 * self.dim**2 + self.samples * self.tokens * (self.dim + self.tokens)
+        what = f"dim={self.dim}, {self.samples} samples of {self.tokens} tokens"
+        require_memory(4 * numbers, what, "lower one of them")
         if self.rank >= min(self.dim, self.tokens):
             raise UserError(
                 f"rank {self.rank} of {self.dim} features and {self.tokens} tokens spans all "
