@@ -107,7 +107,7 @@ def correlations(answers: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     # Columns: `title` of the question, `reference`, `rows` that both have, `tau`, `low`, `high`.
     found = []
     for question in (question for question in suite.questions if question.published):
-        ours = answers[(answers["question"] == question.name) & (answers["part"] == "")]
+        ours = answers[answers["question"] == question.name]
         ours = ours.drop_duplicates("attention").set_index("attention")["mean"].dropna()
         for reference in suite.published:
             theirs = published(task=question.published, reference=reference)
