@@ -4,12 +4,10 @@ import signal
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 
-from harness import checkpoint
 from harness import data as datas
 from harness.cli import main
 from harness.costs.sweep import Outcome
@@ -93,28 +91,6 @@ def with_train(spec: RunSpec, **fields) -> RunSpec:
     train = spec.question.train.model_copy(update=fields)
     question = spec.question.model_copy(update={"train": train})
     return spec.model_copy(update={"question": question})
-
-
-@pytest.fixture
-def run_with_weights(tiny, tmp_path, monkeypatch):
-    """Makes a run with weights of two steps for a study, whose test split cannot be read.
-
-    Returns it with its model at the last step, and its dev split.
-    """
-
-    def make(study: ModuleType, attention: str, settings: Mapping[str, Mapping] = {}):
-        run = tiny(attention, settings=settings)
-        model, folder = build_model(run, restore(run).task).eval(), tmp_path / attention
-        files = {0: checkpoint.save_weights(folder, 0, model)}
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
-        files[5] = checkpoint.save_weights(folder, 5, model)
-        monkeypatch.setitem(restore(run).splits, "test", None)
-        record = SimpleNamespace(spec=run, started="")
-        return checkpoint.KeptRun(attention, record, files), model, restore(run).splits["dev"]
-
-    return make
 
 
 @pytest.fixture

@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from harness.data import restore
 from harness.layer_inputs import inputs_of_layers, scale_logits, spread_of_logits
-from harness.studies import ksvd
+from harness.model import build_model
 from zoo.library import create
 
 
-def test_the_examples_of_dev_are_evenly_spaced(run_with_weights):
-    _, model, dev = run_with_weights(ksvd, "softmax")
+def test_the_examples_of_dev_are_evenly_spaced(tiny, dev):
+    model = build_model(tiny(), restore(tiny()).task).eval()
     for samples, expected in ((1, [0]), (3, [0, 7, 15]), (99, [*range(16)])):
         calls = inputs_of_layers(model, dev, samples)[0]
         lengths = [int(call.mask.sum()) for call in calls]

@@ -60,6 +60,19 @@ def test_a_study_computes_once_and_writes_its_page_its_table_and_its_figure(
         assert path.stat().st_mtime_ns > before
 
 
+@pytest.mark.slow
+def test_the_studies_of_a_trained_model_are_of_its_layers(output, trained, store):
+    out = output("study", "ksvd", "--run", trained, "--json")
+    rows = pd.DataFrame(json.loads(out)["rows"])
+    assert set(rows["inputs"]) == {"listops softmax+primal, layer 2"} and rows["step"].min() == 0
+    # The run was repeated after its study.
+    (record,) = [r for r in StudyStore.within(store.folder).read()[0] if r.spec.study == "ksvd"]
+    old = record.model_copy(update={"started": "2000-01-01T00:00:00+00:00"})
+    path = StudyStore.within(store.folder).write(old)
+    output("study", "ksvd", "--run", trained)
+    assert "2000-01-01" not in path.read_text("utf-8")
+
+
 def test_other_options_replace_the_result_of_the_same_subject(tmp_path):
     @dataclass(frozen=True, kw_only=True)
     class Count(Study):
