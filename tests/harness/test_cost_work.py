@@ -10,6 +10,7 @@ from harness.costs.work import counts, prepare, trainer_of
 from harness.data import restore
 from harness.model import build_model, trainable
 from harness.records.cost import step_of
+from harness.runner import state_bytes_of
 from tasks import create
 from tests.harness.conftest import TREES, requested
 from tests.harness.specs import COST, LIMITS, encoder
@@ -141,6 +142,23 @@ def test_runs_of_one_shape_share_a_cost_and_runs_of_another_do_not(tiny):
     assert len({step_of(run) for run in [first, *other]}) == len(other) + 1
     assert len({step_of_run(run).id for run in [first, *other]}) == len(other) + 1
     assert step_of(specified("softmax", "train", level="step")) == ""
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    ("attention", "causal", "has_state"),
+    [("linear", True, True), ("linear", False, False), ("softmax", True, False)],
+)
+def test_causal_recurrent_models_have_a_state(attention, causal, has_state):
+    run = requested(attention, "mqar", mqar={"causal": causal, "train": 64})
+    model, size = run.model, state_bytes_of(build_model(run, restore(run).task))
+    if not has_state:
+        assert size is None
+        return
+    # An fp32 matrix and a sum for each head, and a few numbers more.
+    width = model.dim // model.heads
+    least = 4 * model.depth * model.heads * width * (width + 1)
+    assert size is not None and least <= size < 1.2 * least
 
 
 def test_a_compiled_step_is_compared_with_compiled_sdpa_and_counted_uncompiled(tiny, monkeypatch):
