@@ -7,8 +7,8 @@ from functools import partial
 
 from harness.data import Data, data_of
 from harness.environment import describe
-from harness.records.baselines import ShallowModel, ShallowStudy, TaskBaselines
 from harness.records.fields import now
+from harness.records.results import ShallowModel, ShallowStudy, TaskBaselines
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
 from tasks import Task, create

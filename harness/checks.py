@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from harness.environment import describe
 from harness.provenance import version_of
-from harness.records.certificate import Certificate, CheckResult
 from harness.records.fields import now
+from harness.records.results import Certificate, CheckResult
 from harness.records.store import CertificateStore
 from tasks import conformance as of_tasks
 from tasks.registry import tasks

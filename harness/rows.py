@@ -17,12 +17,12 @@ from harness.checks import is_certified
 from harness.data import data_of
 from harness.provenance import is_foreign, is_outdated
 from harness.questions import RATE
-from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord
 from harness.records.files import file_lines
 from harness.records.frame import of_records
 from harness.records.published import KINDS, Line, file_of, line
 from harness.records.record import Record
+from harness.records.results import Certificate
 from harness.records.store import Broken, CertificateStore, CostStore, Store
 from harness.records.suites import Suite, SuiteRow, find
 from harness.runner import run

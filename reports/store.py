@@ -15,8 +15,8 @@ from harness.events import write_events
 from harness.records import frame
 from harness.records.fields import now, require_known
 from harness.records.files import require_writable, within, write_pages
+from harness.records.results import StudyRecord, StudySpec, frame_of, table_of
 from harness.records.store import CostStore, ShallowStore, Store, StudyStore, require_folder
-from harness.records.study import StudyRecord, StudySpec, frame_of, table_of
 from harness.records.suites import Suite, find, names
 from reports import cost, papers, unnamed
 from reports.pages import suite as suite_pages

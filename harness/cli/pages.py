@@ -19,8 +19,8 @@ from harness.cli import execute
 from harness.cli.generated import GENERATORS
 from harness.cli.options import add_command, group
 from harness.cli.process import invoke
-from harness.records.certificate import Certificate
 from harness.records.files import write_pages
+from harness.records.results import Certificate
 from harness.records.store import BaselineStore, CertificateStore, ShallowStore
 from harness.records.suites import names
 from zoo.registry import UserError, first_line

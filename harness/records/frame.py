@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from harness.records.baselines import TaskBaselines
 from harness.records.cost import CostRecord, CostSpec, Pass, step_of
 from harness.records.fields import Frozen, Quartiles
 from harness.records.interval import Sample, interval_of
 from harness.records.record import Point, Record, origin_of
+from harness.records.results import TaskBaselines
 from harness.records.spec import RunSpec, by_option, field_at, label_of
 from harness.records.store import BaselineStore, CostStore, Store, require_folder
 from harness.records.versions import Origin, are_outdated, major, outdated

@@ -10,15 +10,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 
 from harness.records import files
-from harness.records.baselines import ShallowStudy, TaskBaselines
-from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.fields import Frozen
 from harness.records.files import Text, usable
 from harness.records.locks import Lock, Locks
 from harness.records.record import Record
+from harness.records.results import Certificate, ShallowStudy, StudyRecord, StudySpec, TaskBaselines
 from harness.records.spec import Question, RunSpec, TaskSpec
-from harness.records.study import StudyRecord, StudySpec
 from zoo.registry import UserError, uncollected
 
 Spec = RunSpec | CostSpec | StudySpec | TaskSpec

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from harness.records.results import Row
     from harness.records.store import Store
-    from harness.records.study import Row
 
 Positive = Annotated[int, {"min": 1}]
 
@@ -74,8 +74,8 @@ class Study(ABC):
     @classmethod
     def frame(cls, folder: Path) -> "pd.DataFrame":
         """The rows of all results in a store; empty without any."""
+        from harness.records.results import frame_of
         from harness.records.store import StudyStore
-        from harness.records.study import frame_of
 
         records, _ = StudyStore.within(folder).read()
         return frame_of(record for record in records if record.spec.study == cls.name)

@@ -25,8 +25,8 @@ from harness import arguments, layer_inputs
 from harness.checkpoint import KeptRun, kept_runs
 from harness.provenance import majors_of
 from harness.records.fields import require_known
+from harness.records.results import Row
 from harness.records.store import Store
-from harness.records.study import Row
 from harness.studies import Panel, Positive, Section, Study, Table, study
 from zoo import ksvd
 from zoo.library import create

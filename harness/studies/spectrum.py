@@ -22,9 +22,9 @@ from harness.checkpoint import kept_runs
 from harness.data import restore
 from harness.layer_inputs import Inputs, layers_of
 from harness.records.families import colour_of
+from harness.records.results import Row
 from harness.records.spec import RunSpec
 from harness.records.store import Store
-from harness.records.study import Row
 from harness.studies import Panel, Positive, Section, Study, Table, study
 from zoo.contract import Attention, Unsupported
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from harness.records.certificate import Certificate, CheckResult
+from harness.records.results import Certificate, CheckResult
 from reports.markdown import escape, rendered
 from reports.text import NOTHING
 

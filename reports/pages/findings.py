@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.records.baselines import ShallowModel, ShallowStudy
 from harness.records.interval import wilson
+from harness.records.results import ShallowModel, ShallowStudy
 from reports.markdown import rendered
 from reports.papers import published
 

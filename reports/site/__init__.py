@@ -11,10 +11,10 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.records.baselines import ShallowStudy
 from harness.records.families import colour_of
 from harness.records.frame import of_records
 from harness.records.record import Record
+from harness.records.results import ShallowStudy
 from harness.records.suites import Suite
 from reports import advice, validity
 from reports.advice import Values

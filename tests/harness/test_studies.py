@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from harness import studies
+from harness.records.results import StudyRecord, frame_of, table_of
 from harness.records.store import StudyStore
-from harness.records.study import StudyRecord, frame_of, table_of
 from harness.studies import Section, Study, Table
 from reports.store import write_study
 from tests.harness.conftest import SMALL

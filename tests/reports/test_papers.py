@@ -6,8 +6,8 @@ from importlib import resources
 import pandas as pd
 import pytest
 
-from harness.records.baselines import ShallowModel, ShallowStudy
 from harness.records.frame import of_costs
+from harness.records.results import ShallowModel, ShallowStudy
 from harness.records.store import ShallowStore
 from harness.records.suites import find
 from reports import papers

@@ -9,7 +9,7 @@ import pytest
 from harness import stores
 from harness.cli import main
 from harness.records import suites
-from harness.records.baselines import TaskBaselines
+from harness.records.results import TaskBaselines
 from harness.records.store import BaselineStore, CostStore, Store
 from tasks import BASELINES_VERSION
 from tests.reports.conftest import ACCURACY, changed, make_cost, make_record, version_of_now

@@ -1,4 +1,4 @@
-"""The record of a study: its options, its environment, and its rows as a table."""
+"""Records other than runs and costs: certificates, baselines, shallow models and studies."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from harness.records.fields import Frozen, Time
+from harness.records.fields import Count, Fraction, Frozen, Seconds, Time
 from harness.records.record import Environment
+from harness.records.spec import TaskSpec
+from tasks.metrics import Metric
 from zoo.registry import Value
 
 if TYPE_CHECKING:
@@ -15,6 +17,72 @@ if TYPE_CHECKING:
 
 Cell = Value | None
 Row = Mapping[str, Cell]
+
+
+class CheckResult(Frozen):
+    """The result of one check of a form, as `NAME, causal`; `passed` if it is as declared."""
+
+    form: str
+    group: str
+    check: str
+    passed: bool
+    detail: str
+    expected_failure: str
+
+
+class Certificate(Frozen):
+    """The results of all checks of a variant, with the versions of the variant and the checks."""
+
+    schema_version: Literal[2] = 2
+    variant: str
+    version: str
+    checks: Count
+    taken: Time
+    environment: Environment
+    results: tuple[CheckResult, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(result.passed for result in self.results)
+
+
+class TaskBaselines(Frozen):
+    """The baselines of a task on its data; `left` names the steps that remain to be fitted.
+
+    `version` is `tasks.BASELINES_VERSION`, the set of baselines of the code.
+    """
+
+    schema_version: Literal[2] = 2
+    spec: TaskSpec
+    version: Count
+    metric: Metric
+    scores: Mapping[str, float]
+    left: tuple[str, ...] = ()
+    started: Time
+    environment: Environment
+
+
+class ShallowModel(Frozen):
+    """One fitted model, named by its features, with the seconds of features and fit."""
+
+    name: str
+    dev: Fraction
+    test: Fraction
+    seconds: Seconds
+
+
+class ShallowStudy(Frozen):
+    schema_version: Literal[1] = 1
+    task: str
+    sizes: Mapping[str, Count]
+    digests: Mapping[str, str]
+    models: tuple[ShallowModel, ...]
+    started: Time
+    environment: Environment
+
+    @property
+    def name(self) -> str:
+        return self.task.partition("@")[0]
 
 
 class StudySpec(Frozen):
