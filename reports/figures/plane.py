@@ -20,14 +20,14 @@ def draw(of: "Tables") -> Figure:
     figure, every = style.panels([4.6] * len(shown), 8.0)
     tasks = of.answers.loc[of.answers["text"] != "", "question"].nunique()
     for axes, rows in zip(every, shown.values(), strict=True):
-        _points(axes, rows, column)
+        points(axes, rows, column)
         axes.set(ylabel=f"mean accuracy of {tasks} tasks, %", xlabel=(
             f"time of a training step at {of.suite.cost.longest_length:,} tokens, softmax = 1 (log)"
         ))  # fmt: skip
     return figure
 
 
-def _points(axes, rows: pd.DataFrame, column: str) -> None:
+def points(axes, rows: pd.DataFrame, column: str) -> None:
     times = rows[column].astype(float)
     low, high = times.min() / 1.4 if len(times) else 0.5, times.max() * 2 if len(times) else 2
     axes.set(xscale="log", xlim=(low, high))
@@ -47,3 +47,5 @@ def _points(axes, rows: pd.DataFrame, column: str) -> None:
         last.append((line[column], y))
         axes.annotate(style.label(str(row)), (line[column], y), (6, 0), va="center",
                       textcoords="offset points", fontsize=8.5, color=colour)  # fmt: skip
+    # Labels that moved up are inside the axes.
+    axes.set_ylim(top=max([axes.get_ylim()[1], *(y + 0.03 * span for _, y in last)]))

@@ -183,14 +183,17 @@ def _missing(
 
 
 def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
-    from reports.figures import heat_map, plane, style
+    from reports.figures import heat_map, plane, scaling, style
 
     name, draw = of.suite.name, plane.draw if of.suite.average else heat_map.draw
-    page = _rendered("suite.md.j2", of)
+    points = scaling.lines(of)
+    page = _rendered("suite.md.j2", of, has_scaling=len(points) > 0)
     if of.suite.published and not of.suite.average:
         page += papers.section(papers.results(of.answers, of.seeds, of.suite), of.suite).encode()
     content = {f"{name}.md": page, f"{name}-answers.csv": frame_csv(of.seeds)}
     content |= style.table_with_images(name, of.joined.reset_index(), draw, of)
+    if len(points):
+        content |= style.table_with_images(f"{name}-scaling", points, scaling.draw, points)
     if find_spec("pyarrow"):
         stream = io.BytesIO()
         of.seeds.to_parquet(stream)
@@ -219,7 +222,7 @@ def published(of: Tables) -> pd.DataFrame:
     return found.join(of_runs, on=["row", "question"])
 
 
-def _rendered(template: str, of: Tables) -> bytes:
+def _rendered(template: str, of: Tables, **more: object) -> bytes:
     columns = [column for form in of.matrix for column in of.table(form, "page").columns]
     legend: dict[str, dict[str, None]] = {}
     for column in columns:
@@ -228,7 +231,7 @@ def _rendered(template: str, of: Tables) -> bytes:
         template, of=of, **of._asdict(), about=about(of), tex=tex,
         middle=of.suite.cost.middle_length, options=_options(of.suite), sentences=sentences(of),
         legend={"; ".join(headings): note for note, headings in legend.items() if note},
-        probe_tables=_probe_tables(of), correlations=correlations(of),
+        probe_tables=_probe_tables(of), correlations=correlations(of), **more,
     ).encode()  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pytest
 from harness.catalogue import described
 from harness.recipes import declared
 from reports import advice
+from reports.figures import scaling
 from reports.figures.heat_map import draw
 from reports.layer_costs import FORMS
 from reports.matrix import most_solved
@@ -293,6 +294,24 @@ def test_the_solved_size_is_the_largest_trained_one_of_at_least_90(means, traine
 def test_the_heat_map_has_a_field_for_each_result_and_names_every_row(judged):
     texts = {text.get_text() for axes in draw(judged).axes for text in axes.texts}
     assert {"softmax", "primal", "98.2", "70.2", "causal", "bidirectional"} <= texts
+
+
+def test_the_figure_of_scaling_needs_one_size_at_three_lengths(judged):
+    assert scaling.lines(judged).empty
+    probes = judged.probes.replace({"probe": {"4 pairs in 32": "8 pairs in 32"}})
+    judged = judged._replace(probes=probes)
+    found = scaling.lines(judged)
+    points = found.set_index(["panel", "row", "x"])["y"].sort_index()
+    recall = probes.set_index(["row", "probe"])["mean"]
+    assert points["recall", "softmax"].to_dict() == {
+        tokens: recall["softmax", f"8 pairs in {tokens}"] for tokens in (32, 64, 128)
+    }
+    times = judged.matrix["causal"].filter(regex=r"^time\.").loc["primal"]
+    assert points["time", "primal"].to_list() == times.dropna().to_list()
+    assert {*found["title"]} == {"recall, 8 pairs"}
+    assert f"({judged.suite.name}-scaling.svg)" in page_of(judged)
+    labels = [axes.get_ylabel() for axes in scaling.draw(found).axes]
+    assert labels[1] == "recall, 8 pairs, accuracy, %" and len(labels) == 4
 
 
 def test_rows_without_a_result_are_listed_unless_they_lack_its_form(suite_frames):

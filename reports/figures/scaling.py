@@ -1,0 +1,94 @@
+"""Recall against the state, and recall, time and memory against tokens, of causal variants."""
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from reports.figures import plane, style
+from reports.layer_costs import CAUSAL
+
+if TYPE_CHECKING:
+    from reports.pages.suite import Tables
+
+COLUMNS = ("panel", "title", "attention", "row", "x", "y", "low", "high")
+
+LENGTHS = 3  # Lengths of one number of pairs that a question needs
+ROWS = 10  # Rows with a line, in the order of the page
+
+
+def lines(of: "Tables") -> pd.DataFrame:
+    """The points of the figure of the first causal question with probes of one size at lengths.
+
+    Returns:
+        A line for each point: `panel` (`state`, `recall`, `time` or `memory`), `title`,
+        `attention`, `row`, `x` (bytes, or tokens), `y` (percent, or softmax = 1) and its interval,
+        `low` and `high`. Empty where no question has such probes.
+    """
+    for question in of.suite.questions:
+        probes = of.probes[of.probes["question"] == question.name]
+        sizes = probes["probe"].str.extract(r"^(?P<pairs>\d+) pairs in (?P<x>\d+)").dropna()
+        counts = sizes.drop_duplicates().groupby("pairs").size()
+        chosen = counts[counts >= LENGTHS].index
+        if of.forms[question.name] == CAUSAL and len(chosen):
+            at = sizes.loc[sizes["pairs"].isin(chosen[:1]), "x"].astype(float)
+            recall = probes.loc[at.index].assign(panel="recall", x=at, y=probes["mean"])
+            return _joined(of, recall, f"{question.title}, {chosen[0]} pairs", question.name)
+    return pd.DataFrame(columns=[*COLUMNS])
+
+
+def _joined(of: "Tables", recall: pd.DataFrame, title: str, question: str) -> pd.DataFrame:
+    table, rows = of.matrix[CAUSAL], [row for row in of.rows(CAUSAL) if row in {*recall["row"]}]
+    answers = of.answers[of.answers["question"] == question].dropna(subset="mean").set_index("row")
+    state = table["state_bytes"].astype(float).reindex(answers.index)
+    parts = [
+        answers.reset_index().assign(
+            panel="state", x=state.to_numpy(), y=lambda found: found["mean"]
+        ),
+        recall[recall["row"].isin(rows[:ROWS])],
+    ]
+    for panel in ("time", "memory"):
+        for length in sorted(of.suite.cost.lengths):
+            values = table[f"{panel}.{length}"].astype(float).reindex(rows[:ROWS])
+            parts.append(pd.DataFrame({
+                "panel": panel, "row": values.index, "x": float(length), "y": values.to_numpy(),
+                "low": values.to_numpy(), "high": values.to_numpy(),
+            }))  # fmt: skip
+    found = pd.concat(parts).dropna(subset=["x", "y"])
+    found["attention"] = found["row"].map(table["attention"])
+    order = found["row"].map({row: place for place, row in enumerate(of.rows(CAUSAL))})
+    found = found.assign(order=order).dropna(subset="order")
+    found = found.assign(title=title).sort_values(["order", "x"], kind="stable")
+    return found[[*COLUMNS]].reset_index(drop=True)
+
+
+def draw(found: pd.DataFrame) -> Figure:
+    title = str(found["title"].iloc[0])
+    figure, (state, recall, time, memory) = style.panels([4.2] * 4, 6.2)
+    points = found[found["panel"] == "state"].set_index("row").rename(columns={"y": "mean"})
+    plane.points(state, points, "x")
+    state.set(xlabel="state after the last token of a sequence, bytes (log)",
+              ylabel=f"{title.partition(',')[0]}, accuracy, %")  # fmt: skip
+    order = [*found["row"].unique()]
+    for axes, panel, label in (
+        (recall, "recall", f"{title}, accuracy, %"),
+        (time, "time", "time of training a layer, softmax = 1 (log)"),
+        (memory, "memory", "memory of training a layer, softmax = 1 (log)"),
+    ):
+        part = found[found["panel"] == panel]
+        style.draw_rows(axes, part, "x", "y", order)
+        axes.set(xscale="log", xlabel="tokens (log)", ylabel=label)
+        _ticks(axes, sorted(part["x"].unique()), log=panel != "recall")
+    return figure
+
+
+def _ticks(axes: Axes, tokens: list[float], *, log: bool) -> None:
+    axes.set_xticks(tokens, [f"{length:,.0f}" for length in tokens])
+    axes.xaxis.set_minor_locator(NullLocator())
+    if log:
+        axes.set(yscale="log")
+        axes.set_yticks(style.ticks(*axes.get_ylim()))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
