@@ -8,7 +8,7 @@ import pytest
 from harness.records.frame import of_costs
 from harness.records.suites import find
 from reports import cost
-from reports.layer_costs import Crossover, crossover, exponent, of_plan
+from reports.layer_costs import Crossover, crossover, exponent, of_plan, preferred_first
 from tests.reports.conftest import changed, snapshot
 from tests.reports.conftest import make_cost as record
 from tests.suite_frames import published_costs
@@ -190,3 +190,11 @@ def test_a_crossover_is_shown_within_the_measured_lengths(low, high, text):
 @pytest.mark.parametrize(("suite", "level"), [("laptop", "layer"), ("lra", "step")])
 def test_a_suite_has_the_costs_of_its_level_alone(suite, level):
     assert {*of_plan(published_costs(), find(suite).cost)["level"]} == {level}
+
+
+def test_of_costs_of_one_shape_the_best_ratio_is_first():
+    costs = pd.DataFrame({
+        "row": ["slow process", "fast process", "no ratio", "old"], "seconds": [1.1, 1.0, 0.1, 0.1],
+        "ratio": [1.0, 1.1, math.nan, 0.5], "outdated": [False, False, False, True],
+    })  # fmt: skip
+    assert [*preferred_first(costs)["row"]] == [*costs["row"]]
