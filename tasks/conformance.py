@@ -24,16 +24,8 @@ from tasks.contract import SPLITS, Split, SplitName, Task
 from tasks.data.images import ImageSplit
 from tasks.data.sources import GeneratedTask
 from tasks.registry import tasks
-from zoo.registry import (
-    UserError,
-    Value,
-    build,
-    in_one_line,
-    load_guarded,
-    options_of,
-    resolve,
-    unknown,
-)
+from zoo import registry
+from zoo.registry import UserError, Value, build, in_one_line, options_of, resolve
 
 # Examples of each split in the checks, at most, where they are options of a task.
 SIZES = {"train": 400, "dev": 50, "test": 50}
@@ -44,18 +36,15 @@ CEILING = 0.999  # The mean of an accuracy from which on a baseline solves the t
 
 
 class Result(NamedTuple):
-    """The result of a check: whether a task keeps a promise, and which, or how it is broken."""
-
     check: str
     passed: bool
-    detail: str
+    detail: str  # The promise, or how it is broken
     expected_failure: str = ""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A task with small splits, unless `options` give their sizes."""
-
+    # A task with small splits, unless `options` give their sizes.
     label: str
     factory: type[Task]
     options: Mapping[str, Value]
@@ -237,12 +226,10 @@ def check_baselines(subject: Subject) -> Iterator[str]:
 
 
 class Check(NamedTuple):
-    """A check: its group, its name, the function, and whether it takes less than seconds."""
-
     group: str
     name: str
     run: Callable[[Subject], Iterator[str]]
-    fast: bool = True
+    fast: bool = True  # It takes less than seconds
 
 
 CHECKS: tuple[Check, ...] = (
@@ -266,7 +253,7 @@ def locate(name: str) -> type[Task] | None:
         return tasks.find(name) if name in tasks.names() else None
     module, _, attribute = name.partition(":")
     try:
-        found = load_guarded(lambda: getattr(import_module(module), attribute))
+        found = registry.load_guarded(lambda: getattr(import_module(module), attribute))
     except Exception:
         return None
     return found if isinstance(found, type) and issubclass(found, Task) else None
@@ -281,7 +268,7 @@ def configurations(name: str, factory: type[Task], options: Mapping[str, Value])
 def require_check(name: str, where: str = "") -> None:
     names = [check.name for check in CHECKS]
     if name not in names:
-        raise UserError(where + unknown("check", name, names))
+        raise UserError(where + registry.unknown("check", name, names))
 
 
 def checks_for(
@@ -299,13 +286,11 @@ def checks_for(
 
 
 def run(check: Check, subject: Subject) -> Result:
-    # Any error that the task raises is a failure.
     try:
         wrong = [*check.run(subject)]
     except KeyboardInterrupt:
         raise
-    except BaseException as error:
-        # Also SystemExit: a task must not end the process that checks it.
+    except BaseException as error:  # also SystemExit: a task must not end its check's process
         wrong = [f"raised {in_one_line(error)}"]
     promise = (check.run.__doc__ or "").partition(".\n")[0].rstrip(".")
     return Result(check.name, not wrong, "; ".join(wrong) or promise)

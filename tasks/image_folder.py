@@ -53,10 +53,8 @@ class ImageFolder(Task):
         require_at_least(8, self.name, size=self.size)
         require_at_least(1, self.name, patch=self.patch)
         if self.size % self.patch:
-            raise UserError(
-                f"image-folder.size={self.size} is not a multiple of patch={self.patch}; give "
-                "another size or patch"
-            )
+            value = f"image-folder.size={self.size}"
+            raise UserError(f"{value} is not a multiple of patch={self.patch}; give another size")
         require_shares(self.name, self.dev, self.test, self.seed)
         self._derive(classes=len(self._names), max_len=(self.size // self.patch) ** 2 + 1)
 
@@ -80,10 +78,8 @@ class ImageFolder(Task):
         has_test = (root / "test").is_dir() and any(e.is_dir() for e in (root / "test").iterdir())
         others = [name for name in found if name != "train"]
         if len(others) == len(found) or len(others) > 1 or not (others or has_test):
-            raise UserError(
-                f"{self.path} has the folders {', '.join(found)}; give train and val, or train, "
-                "val and test, or folders of classes"
-            )
+            remedy = "give train and val, or train, val and test, or folders of classes"
+            raise UserError(f"{self.path} has the folders {', '.join(found)}; {remedy}")
         given: dict[SplitName, str] = {"train": "train", "test": "test" if has_test else others[0]}
         if has_test and others:
             given["dev"] = others[0]
@@ -93,19 +89,15 @@ class ImageFolder(Task):
     def _names(self) -> Sequence[str]:
         root = Path(self.path)
         if not root.is_dir():
-            raise UserError(
-                f"image-folder.path={self.path} is not a folder; give one with train/CLASS/ and "
-                "val/CLASS/, or with CLASS/"
-            )
+            remedy = "give one with train/CLASS/ and val/CLASS/, or with CLASS/"
+            raise UserError(f"image-folder.path={self.path} is not a folder; {remedy}")
         names = class_names(root / self._folders.get("train", ""))
         if len(names) < 2:
             raise UserError(f"{self.path} has {len(names)} folders of classes; give at least two")
         for folder in self._folders.values():
             for name in sorted({*names} ^ {*class_names(root / folder)}):
-                raise UserError(
-                    f"{self.path} has class {name!r} in {'train' if name in names else folder} "
-                    "only; add it to the other folder, or remove it"
-                )
+                place = "train" if name in names else folder
+                raise UserError(f"{self.path} has {name!r} in {place} only; add or remove it")
         return names
 
     @cached_property

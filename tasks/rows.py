@@ -31,27 +31,18 @@ from zoo.registry import UserError, first_line
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 
-COMPRESSED: Mapping[str, Callable[..., Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-}
+COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 # The names of splits in a column, and at the beginning of the names of the files of a folder.
-SPLIT_NAMES: Mapping[str, SplitName] = {
-    "train": "train",
-    "dev": "dev",
-    "validation": "dev",
-    "valid": "dev",
-    "val": "dev",
+SPLIT_NAMES: dict[str, SplitName] = {
+    "train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev",
     "test": "test",
-}
+}  # fmt: skip
 
 # Types of labels, each read as its text: integers and dates have one, lists do not.
 LABELS = (str, bool, int, float, Decimal, date)
 
-FILE_NAMES = "the names of its files"  # Where splits are, for a message, if not in a column
-SIZED = (str, bytes, list)  # Types of cells that may be empty
+FILE_NAMES = "the names of its files"  # The place of splits in a message, if not in a column
 
 TOKEN = np.dtype("<i4")
 
@@ -62,19 +53,11 @@ LONGEST_CELL = 2**31 - 1  # Characters of a CSV cell; the default of the library
 
 
 class Rows(NamedTuple):
-    """The rows of a table, in order.
-
-    Attributes:
-        texts: in UTF-8, or tokens of the type `TOKEN`.
-        splits: the split of each row; empty where none is given.
-        names: the classes in order.
-    """
-
-    texts: list[bytes]
+    texts: list[bytes]  # In UTF-8, or tokens of the type `TOKEN`
     tokens: bool
     labels: list[str]
-    splits: list[SplitName]
-    names: list[str]
+    splits: list[SplitName]  # Empty without given splits
+    names: list[str]  # The classes in order
 
 
 def files_of(path: str) -> tuple[Stamp, ...]:
@@ -82,12 +65,9 @@ def files_of(path: str) -> tuple[Stamp, ...]:
         return (stamp(path, "a table: " + ", ".join(SUFFIXES) + ", or a folder of such files"),)
     with system_errors(path):
         entries = sorted(entry for entry in Path(path).iterdir() if entry.name[0] != ".")
-    files = [entry for entry in entries if _kind(entry) and not entry.is_dir()]
-    for entry in entries:
-        if entry.is_dir():
-            raise UserError(
-                f"{path} has a folder {entry.name}, which is not read; give a folder of files only"
-            )
+    if folders := [entry.name for entry in entries if entry.is_dir()]:
+        raise UserError(f"{path} has a folder {folders[0]}, which is not read; move it away")
+    files = [entry for entry in entries if _kind(entry)]
     if not files:
         raise UserError(f"{path} has no table ({', '.join(SUFFIXES)}); give another folder")
     if len(kinds := sorted({_kind(file) for file in files})) > 1:
@@ -113,12 +93,10 @@ def read_rows(files: tuple[Stamp, ...], columns: tuple[str, str, str], quoted: b
         before = len(rows)
         with decoding(file, "correct it, and save it as UTF-8"):
             if (kind := _kind(file)) not in readers:
-                raise UserError(
-                    f"{file} is not a table: {', '.join(SUFFIXES)}, or compressed as .csv.gz; "
-                    "convert or rename it"
-                )
+                forms = f"{', '.join(SUFFIXES)}, or compressed as .csv.gz"
+                raise UserError(f"{file} is not a table: {forms}; convert or rename it")
             for cells in readers[kind](file, used):
-                rows.append(_row(file, len(rows) - before + 1, used, cells, types))
+                rows.append(_row(f"{file}, row {len(rows) - before + 1}", used, cells, types))
         if len(rows) == before:
             raise UserError(f"{file} has no rows; give a header and rows of texts and labels")
         splits += of_files[number : number + 1] * (len(rows) - before)
@@ -130,12 +108,8 @@ def read_rows(files: tuple[Stamp, ...], columns: tuple[str, str, str], quoted: b
 
 
 def _kind(file: Path) -> str:
-    name = file.name.lower()
-    for suffix in COMPRESSED:
-        name = name.removesuffix(suffix)
-    compressed = name != file.name.lower()
-    kind = Path(name).suffix
-    return kind if kind in SUFFIXES and not (compressed and kind == ".parquet") else ""
+    found = re.search(r"(\.(csv|tsv|jsonl|ndjson))(\.(gz|bz2|xz))?$|\.parquet$", file.name.lower())
+    return (found[1] or found[0]) if found else ""
 
 
 def _splits_of(files: Sequence[Path]) -> list[SplitName]:
@@ -144,60 +118,42 @@ def _splits_of(files: Sequence[Path]) -> list[SplitName]:
         return []
     for file, head in zip(files, heads, strict=True):
         if head not in SPLIT_NAMES:
-            raise UserError(
-                f"{file} is beside files of splits, and its name begins with none "
-                f"({', '.join(SPLIT_NAMES)}); rename or remove it"
-            )
+            raise UserError(f"{file} begins with no split ({', '.join(SPLIT_NAMES)}); rename it")
     return _splits_in(files[0].parent, FILE_NAMES, heads)
 
 
 def _splits_in(owner: Path, place: str, values: Sequence[str]) -> list[SplitName]:
     for value in sorted({*values} - SPLIT_NAMES.keys()):
-        raise UserError(
-            f"{owner} has {value!r} in {place}; give train, dev or validation, or test in each row"
-        )
+        raise UserError(f"{owner} has {value!r} in {place}; give one of {', '.join(SPLIT_NAMES)}")
     if len(dev := sorted({value for value in values if SPLIT_NAMES[value] == "dev"})) > 1:
         raise UserError(f"{owner} has both {' and '.join(dev)} in {place}; choose one name")
     return [SPLIT_NAMES[value] for value in values]
 
 
-def _row(
-    file: Path, row: int, columns: Sequence[str], cells: Sequence[Any], types: dict[str, type]
-) -> Any:
+def _row(where: str, columns: Sequence[str], cells: Sequence[Any], types: dict[str, type]) -> Any:
     for place, (column, cell) in enumerate(zip(columns, cells, strict=True)):
-        found = type(cell)
-        if cell is None or cell != cell or (not cell and found in SIZED):
-            raise UserError(f"{file} has no {column!r} in row {row}; fill or remove that row")
-        if types.setdefault(column, found) is not found:
-            raise UserError(
-                f"{file} has {found.__name__} in {column!r} in row {row}, "
-                f"{types[column].__name__} before; give one type"
-            )
+        found = f"{where} has {type(cell).__name__} in {column!r}"
+        if (
+            cell is None
+            or cell != cell
+            or (not cell and isinstance(cell, str | bytes | list | tuple))
+        ):
+            raise UserError(f"{where} has no {column!r}; fill or remove that row")
+        if (before := types.setdefault(column, type(cell))) is not type(cell):
+            raise UserError(f"{found}, {before.__name__} before; give one type")
         if place and not isinstance(cell, LABELS):
-            raise UserError(
-                f"{file} has {found.__name__} in {column!r} in row {row}; give a column of texts, "
-                "numbers or dates"
-            )
-    return _bytes(file, row, columns[0], cells[0]), *map(str, cells[1:])
-
-
-def _bytes(file: Path, row: int, column: str, cell: Any) -> bytes:
-    match cell:
-        case str():
-            try:
-                return cell.encode()
-            except UnicodeEncodeError as error:
-                raise UserError(
-                    f"{file} has half a surrogate pair in {column!r} in row {row}; correct it"
-                ) from error
-        case bytes():
-            return cell.decode().encode()
+            raise UserError(f"{found}; give a column of texts, numbers or dates")
+    match cells[0]:
+        case str() as text:
+            content = text.encode()
+        case bytes() as text:
+            content = text.decode().encode()
         case [*tokens] if all(type(t) is int and 0 <= t < MAX_TOKENS for t in tokens):
-            return np.array(tokens, TOKEN).tobytes()
-    raise UserError(
-        f"{file} has {type(cell).__name__} in {column!r} in row {row}; give texts, or lists of "
-        f"integers from 0 to {MAX_TOKENS - 1}"
-    )
+            content = np.array(tokens, TOKEN).tobytes()
+        case other:
+            found = f"{where} has {type(other).__name__} in {columns[0]!r}"
+            raise UserError(f"{found}; give texts, or lists of integers from 0 to {MAX_TOKENS - 1}")
+    return content, *map(str, cells[1:])
 
 
 def _opened(file: Path, newline: str | None) -> Any:
@@ -217,24 +173,17 @@ def _delimited(
             if not header:
                 raise UserError(f"{file} is empty; give a header and rows of texts and labels")
             chosen = _indices(file, header, columns)
-            for row in rows:
-                if row and len(row) != len(header):
-                    raise UserError(
-                        f"{file} has {len(row)} cells in line {rows.line_num}, its header has "
-                        f"{len(header)}; quote texts that contain its separator, or remove it"
-                    )
+            for row in filter(None, rows):
+                where = f"{file}, line {rows.line_num}"
+                if len(row) != len(header):
+                    count = f"has {len(row)} cells, its header {len(header)}"
+                    raise UserError(f"{where} {count}; quote texts with the separator")
                 if separator == "\t" and any("\n" in cell or "\r" in cell for cell in row):
-                    raise UserError(
-                        f"{file} has a cell with a line break before line {rows.line_num + 1}; "
-                        "remove it, or give the table as CSV"
-                    )
-                if row:
-                    yield [row[index] for index in chosen]
+                    raise UserError(f"{where} is within a cell; remove the break, or give CSV")
+                yield [row[index] for index in chosen]
         except csv.Error as error:
-            raise UserError(
-                f"{file} cannot be read in line {rows.line_num} ({error}); double the quotation "
-                "marks within quotes"
-            ) from error
+            where = f"{file} cannot be read in line {rows.line_num} ({error})"
+            raise UserError(f"{where}; double the quotation marks within quotes") from error
 
 
 def _indices(file: Path, header: Sequence[str], columns: Sequence[str]) -> list[int]:
@@ -255,22 +204,15 @@ def _json(file: Path, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line, object_pairs_hook=_object)
-                if not isinstance(row, dict):
-                    raise ValueError("another value")
+                row = json.loads(line, object_pairs_hook=tuple)  # so that no key is lost
+                if not isinstance(row, tuple):
+                    raise ValueError("no object")
             except ValueError as error:
                 raise UserError(
-                    f"{file} has no JSON object in line {number} ({first_line(error)}); give one "
-                    "in each line"
+                    f"{file} has no JSON in line {number} ({first_line(error)}); correct it"
                 ) from error
-            _indices(file, [*row], columns)
-            yield [row[column] for column in columns]
-
-
-def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
-        raise ValueError("two values of one key")
-    return found
+            _indices(file, [key for key, _ in row], columns)
+            yield [dict(row)[column] for column in columns]
 
 
 def _parquet(file: Path, columns: Sequence[str]) -> Iterator[Sequence[Any]]:

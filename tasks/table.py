@@ -62,10 +62,8 @@ class Table(ByteTask):
         if count < 2:
             raise UserError(f"{self.path} has one class only in {self.label!r}; give at least two")
         if count > MAX_CLASSES:
-            raise UserError(
-                f"{self.path} has {count} classes in {self.label!r}, {MAX_CLASSES} is the maximum; "
-                "give a column of classes"
-            )
+            found = f"{count} classes in {self.label!r}, {MAX_CLASSES} is the maximum"
+            raise UserError(f"{self.path} has {found}; give a column of classes")
         vocabulary = self._tokens(rows) + 1 if rows.tokens else type(self).vocabulary
         self._derive(classes=count, vocabulary=vocabulary)
 
@@ -95,10 +93,8 @@ class Table(ByteTask):
     def _tokens(self, rows: Rows) -> int:
         largest = max(int(np.frombuffer(text, TOKEN).max()) for text in rows.texts)
         if self.tokens > MAX_TOKENS or 0 < self.tokens <= largest:
-            raise UserError(
-                f"table.tokens={self.tokens} is out of range, {self.path} has token {largest} in "
-                f"{self.text!r}; give {largest + 1} to {MAX_TOKENS}"
-            )
+            found = f"{self.path} has token {largest}; give {largest + 1} to {MAX_TOKENS}"
+            raise UserError(f"table.tokens={self.tokens} is out of range, {found}")
         return self.tokens or largest + 1
 
     def _splits(self, rows: Rows, targets: np.ndarray) -> Mapping[str, np.ndarray]:
@@ -110,11 +106,8 @@ class Table(ByteTask):
         for name in ("train", "test"):
             if not len(chosen[name]):
                 raise UserError(f"{self.path} has no row of {name!r} in {where}; add some")
-        classes = {rows.labels[index] for index in chosen["train"]}
-        if len(classes) < 2:
-            raise UserError(
-                f"{self.path} has the class {min(classes)!r} only in train; add rows of another"
-            )
+        if len(classes := {rows.labels[index] for index in chosen["train"]}) < 2:
+            raise UserError(f"{self.path} has {min(classes)!r} only in train; add another class")
         if not len(chosen["dev"]):
             return {**self._drawn(rows, targets, chosen["train"], None), "test": chosen["test"]}
         return chosen

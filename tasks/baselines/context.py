@@ -84,11 +84,9 @@ def ranks(split: Split) -> Int[Tensor, "n a"]:
 
 
 def _accuracy(
-    candidates: Candidates,
-    split: Split,
-    classes: int,
+    candidates: Candidates, split: Split, classes: int,
     votes_of: Callable[[slice], Float[Tensor, "..."]],
-) -> float:
+) -> float:  # fmt: skip
     found, correct = candidates(split), []
     for part in _parts(split, max(classes, found.shape[1])):
         targets = split.targets[part]

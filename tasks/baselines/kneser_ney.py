@@ -67,19 +67,12 @@ def order_probabilities(
 
 
 class NGrams(NamedTuple):
-    """The n-grams of one order, numbered from 0, in train and the other stream behind it.
-
-    A history is numbered as the (n-1)-gram that it is; -1 is none.
-
-    Attributes:
-        positions: where each n-gram ends, once.
-        numbers: the n-gram that ends at each position.
-    """
-
+    # The n-grams of one order, numbered from 0, in train and the other stream behind it. A history
+    # has the number of its (n-1)-gram; -1 means no history.
     histories: Int64[np.ndarray, " grams"]
-    positions: Int64[np.ndarray, " grams"]
+    positions: Int64[np.ndarray, " grams"]  # One end of each n-gram
     counts: Int64[np.ndarray, " grams"]
-    numbers: Int64[np.ndarray, " both"]
+    numbers: Int64[np.ndarray, " both"]  # The n-gram that ends at each position
     other_history: Int64[np.ndarray, " w"]
 
     @classmethod

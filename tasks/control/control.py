@@ -55,10 +55,8 @@ class Reference(NamedTuple):
         except ValueError:
             random, expert = math.nan, math.nan
         if not (math.isfinite(random) and math.isfinite(expert) and random < expert):
-            raise UserError(
-                f"control.reference={text!r} is not of the form RANDOM,EXPERT; give two returns, "
-                "the second must exceed the first"
-            )
+            problem = f"control.reference={text!r} is not of the form RANDOM,EXPERT"
+            raise UserError(f"{problem}; give two returns, the second above the first")
         return cls(random, expert)
 
 
@@ -111,18 +109,14 @@ class Control(Task):
         require_at_least(1, "control", **counts)
         require_at_least(0, "control", seed=self.seed)
         if not self.scale > 0 or not 0 < self.dev < 1:
-            raise UserError(
-                f"control.scale={self.scale:g} must be above 0, and control.dev={self.dev:g} "
-                "between 0 and 1; give such values"
-            )
+            values = f"control.scale={self.scale:g} and control.dev={self.dev:g}"
+            raise UserError(f"{values} are out of range; give a scale above 0, and dev in 0 to 1")
         data = self._data()
         if len(data.ends) < 2:
             raise UserError(f"{self.path} has one trajectory; two are needed, for train and dev")
-        if data.lengths.max() > self.steps:
-            raise UserError(
-                f"{self.path} has a trajectory of {data.lengths.max()} steps, more than "
-                f"control.steps={self.steps}; raise it"
-            )
+        if (longest := data.lengths.max()) > self.steps:
+            limit = f"more than control.steps={self.steps}; raise it"
+            raise UserError(f"{self.path} has a trajectory of {longest} steps, {limit}")
         states, actions = data.observations.shape[1], data.actions.shape[1]
         self._derive(classes=actions, channels=STATES + states + actions)
         self._derive(vocabulary=self.steps, max_len=3 * self.context)
@@ -140,7 +134,6 @@ class Control(Task):
         return windows(self._data(), chosen, scale, self.context)
 
     def references(self) -> Reference:
-        # 0 and 100 on the normalised scale.
         attributes, name = self._data().attributes, self._environment_name()
         if self.reference:
             return Reference.parse(self.reference)
@@ -149,9 +142,8 @@ class Control(Task):
             return Reference.parse(",".join(map(str, returns)))
         if (environment := name.partition("-")[0]) in PUBLISHED:
             return PUBLISHED[environment]
-        raise UserError(
-            f"no reference returns are known for {name}; give --set control.reference=RANDOM,EXPERT"
-        )
+        remedy = "give --set control.reference=RANDOM,EXPERT"
+        raise UserError(f"no reference returns are known for {name}; {remedy}")
 
     def returns(self, policy: Policy, test: Split) -> list[float]:
         environments = [self._environment() for _ in range(self.episodes)]
@@ -193,27 +185,23 @@ class Control(Task):
     def _environment_name(self) -> str:
         name = self.env or str(self._data().attributes.get("env_id", ""))
         if not name:
-            raise UserError(
-                f"{self.path} names no environment; give --set control.env=NAME, such as Hopper-v5"
-            )
+            remedy = "give --set control.env=NAME, such as Hopper-v5"
+            raise UserError(f"{self.path} names no environment; {remedy}")
         return name
 
     def _environment(self) -> Environment:
         data, environment = self._data(), Environment(self._environment_name())
         expected = environment.states, len(environment.bound)
         found = data.observations.shape[1], data.actions.shape[1]
+        largest = (
+            float((np.abs(data.actions) / environment.bound).max()) if found == expected else 0
+        )
+        problem = f"an action of {largest:.3g} times the bound" if largest > 1 + 1e-6 else ""
         if found != expected:
-            raise UserError(
-                f"{self.path} has states of {found[0]} and actions of {found[1]} numbers, in "
-                f"{environment.name} they have {expected[0]} and {expected[1]}; give the right "
-                "environment as control.env"
-            )
-        largest = float((np.abs(data.actions) / environment.bound).max())
-        if largest > 1 + 1e-6:  # more than rounding
-            raise UserError(
-                f"{self.path} has an action of {largest:.3g} times the bound of "
-                f"{environment.name}; give its environment as control.env"
-            )
+            problem = f"states and actions of {found} numbers, not {expected}, as those"
+        if problem:
+            remedy = "give its environment as control.env"
+            raise UserError(f"{self.path} has {problem} of {environment.name}; {remedy}")
         return environment
 
 

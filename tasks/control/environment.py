@@ -13,8 +13,6 @@ Observation = Float32[np.ndarray, " s"]
 
 
 class Environment:
-    """An environment whose observations and actions are vectors."""
-
     def __init__(self, name: str) -> None:
         gymnasium: Any = import_extra("control", "gymnasium", "control")
         mujoco: Any = import_extra("control", "mujoco", "control")
@@ -23,10 +21,8 @@ class Environment:
         try:
             self._env = gymnasium.make(name, disable_env_checker=True)
         except Exception as error:
-            raise UserError(
-                f"environment {name!r} cannot be built ({first_line(error)}); give one of "
-                "gymnasium, such as Hopper-v5"
-            ) from error
+            problem = f"environment {name!r} cannot be built ({first_line(error)})"
+            raise UserError(f"{problem}; give one of gymnasium, such as Hopper-v5") from error
         state, action = self._env.observation_space, self._env.action_space
         vectors, problem = all(len(space.shape or ()) == 1 for space in (state, action)), ""
         if not vectors or not hasattr(action, "high") or not np.isfinite(action.high).all():

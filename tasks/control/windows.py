@@ -31,30 +31,19 @@ Policy = Callable[[Windows, int], Float[Tensor, "e a"]]
 
 
 class Scale(NamedTuple):
-    """The scaling of the numbers of a step.
-
-    Attributes:
-        mean, deviation: (s,), of each value of a state.
-        returns: the divisor of returns-to-go.
-        actions: (a,), the divisors of actions: the bounds of the environment.
-    """
-
-    mean: Float[np.ndarray, " s"]
+    mean: Float[np.ndarray, " s"]  # Of each value of a state, as the deviation
     deviation: Float[np.ndarray, " s"]
-    returns: float
-    actions: Float[np.ndarray, " a"]
+    returns: float  # The divisor of returns-to-go
+    actions: Float[np.ndarray, " a"]  # The divisors of actions: the bounds of the environment
 
     def states(self, observations: Float[np.ndarray, "*v s"]) -> Float[np.ndarray, "*v s"]:
         return ((observations - self.mean) / self.deviation).astype(np.float32)
 
     @classmethod
     def of(
-        cls,
-        data: Trajectories,
-        chosen: Bool[np.ndarray, " e"],
-        returns: float,
+        cls, data: Trajectories, chosen: Bool[np.ndarray, " e"], returns: float,
         actions: Float[np.ndarray, " a"],
-    ) -> "Scale":
+    ) -> "Scale":  # fmt: skip
         states = data.observations[chosen.repeat(data.lengths)].astype(np.float64)
         return cls(states.mean(0), states.std(0) + EPSILON, returns, actions)
 
@@ -71,8 +60,7 @@ def windows(data: Trajectories, chosen: Bool[np.ndarray, " e"], scale: Scale, le
     counts = torch.from_numpy(np.minimum(ends - numbers, length).astype(np.int32))
     targets = _unfolded(actions, length).clone()
     targets[torch.arange(length) >= counts[:, None]] = torch.nan
-    # A view, without copies of a step that is in many windows; the steps of the next trajectory in
-    # a shorter window are its padding.
+    # A view: no step is copied. A shorter window is padded by the steps of the next trajectory.
     sequences = _unfolded(steps.astype(np.float32), length)
     clusters = torch.from_numpy(np.arange(len(lengths), dtype=np.int32).repeat(lengths))
     return Split.single(sequences, counts, targets, answers=Actions(), clusters=clusters)
@@ -104,9 +92,8 @@ def _unfolded(steps: Float[np.ndarray, "v f"], length: int) -> Float[Tensor, "v 
 def returns_of(
     policy: Policy, start: Split, environments: Sequence[Environment], scale: Scale, limit: int
 ) -> list[float]:
-    # All episodes take their steps together; those that have ended are ignored. After each step the
-    # return-to-go is lowered by the reward. `start` has the first step of each episode, at which
-    # its environment is; see `episodes`.
+    # All episodes take their steps together; ended ones are ignored. Each reward lowers the
+    # return-to-go. `start` has the first step of each episode, the state of its environment.
     count, length, channels = start.sequences.shape
     actions = len(scale.actions)
     history = torch.zeros(count, limit + 1, channels)

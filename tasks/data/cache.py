@@ -53,8 +53,8 @@ def find_all(name: str) -> list[Path]:
 
 
 def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarray]:
-    # `arrays` has the type and shape of each array by name, as in `"uint8 n 1024"`; a letter is the
-    # same number in all of them. `how_to_get` is the remedy of every error.
+    # `arrays` gives the type and shape of each array, as `"uint8 n 1024"`; a letter is the same
+    # number in all of them. `how_to_get` is the remedy of every error.
     remove_partial()
     path = data_home() / f"{key}.npz"
     require_regular(path)
@@ -118,7 +118,7 @@ def one_at_a_time(key: str) -> Iterator[None]:
 
 
 def remove_partial() -> None:
-    # Left by killed processes, if not written for an hour.
+    # Files of killed processes: not written for an hour.
     with suppress(OSError):
         for path in data_home().glob(".*.partial"):
             if time.time() - path.stat().st_mtime > LOCK_TIMEOUT:

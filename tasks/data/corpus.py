@@ -43,16 +43,8 @@ FIELDS = {"values": "uint8 v", "ends": "int64 s", "targets": "uint8 s"}
 
 @dataclass(frozen=True)
 class Corpus:
-    """Sequences with a class each.
-
-    Attributes:
-        values: (v,), the bytes or tokens of all sequences, concatenated.
-        ends: (s,), where each sequence ends in `values`.
-        targets: (s,), the class of each sequence.
-    """
-
-    values: Integer[np.ndarray, " v"]
-    ends: Int64[np.ndarray, " s"]
+    values: Integer[np.ndarray, " v"]  # The bytes or tokens of all sequences, concatenated
+    ends: Int64[np.ndarray, " s"]  # The end of each sequence in `values`
     targets: UInt8[np.ndarray, " s"]
 
     @classmethod
@@ -84,12 +76,9 @@ class Corpus:
 
 
 def pad(
-    values: Integer[np.ndarray, " v"],
-    ends: Int64[np.ndarray, " s"],
-    chosen: Int64[np.ndarray, " n"],
-    length: int,
-    first: int,
-) -> tuple[Integer[Tensor, "n l"], Int32[Tensor, " n"]]:
+    values: Integer[np.ndarray, " v"], ends: Int64[np.ndarray, " s"],
+    chosen: Int64[np.ndarray, " n"], length: int, first: int,
+) -> tuple[Integer[Tensor, "n l"], Int32[Tensor, " n"]]:  # fmt: skip
     # `first` is the token of the value 0; the type of `values` holds every value plus `first`.
     what = f"{len(chosen)} sequences of {length:.3g} tokens"
     require_memory(len(chosen) * length * values.itemsize, what, "lower max_len")
@@ -111,15 +100,12 @@ BLOCKS = 10
 
 
 def in_split(
-    targets: UInt8[np.ndarray, " n"],
-    split: SplitName,
-    repeats: Bool[np.ndarray, " n"] | None = None,
-    *,
-    in_blocks: bool = False,
-) -> Int64[np.ndarray, " count"]:
-    # Dev is a tenth of every class of `targets`, drawn by `Generator.random`, whose stream NumPy
-    # guarantees. With `in_blocks` it is the end of each of ten blocks: neighbours are similar.
-    # Examples that occur more than once, where `repeats` is true, are in train.
+    targets: UInt8[np.ndarray, " n"], split: SplitName,
+    repeats: Bool[np.ndarray, " n"] | None = None, *, in_blocks: bool = False,
+) -> Int64[np.ndarray, " count"]:  # fmt: skip
+    # Dev is a tenth of every class, drawn by `Generator.random`, whose stream NumPy guarantees.
+    # With `in_blocks` it is the end of each of ten blocks: neighbours are similar. Train has all
+    # examples that occur more than once, where `repeats` is true.
     if split == "test":
         return np.arange(len(targets))
     keys = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
@@ -141,13 +127,9 @@ def class_order(owner: str | Path, names: Iterable[str]) -> list[str]:
     found = sorted({*names})
     for name in found:
         if not name.strip() or any(unicodedata.category(c) in UNREADABLE for c in name):
-            raise UserError(
-                f"{owner} has the class {name!r}, which is not a line of text; rename it"
-            )
+            raise UserError(f"{owner} has class {name!r}, which is not a line of text; rename it")
         if name != name.strip() and name.strip() in found:
-            raise UserError(
-                f"{owner} has the classes {name!r} and {name.strip()!r}; give them one name"
-            )
+            raise UserError(f"{owner} has classes {name!r} and {name.strip()!r}; give one name")
     if all(re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", name) for name in found):
         found.sort(key=Decimal)
     return found
@@ -156,34 +138,23 @@ def class_order(owner: str | Path, names: Iterable[str]) -> list[str]:
 def require_shares(owner: str, dev: float, test: float, seed: int) -> None:
     require_at_least(0, owner, seed=seed)
     if not (dev > 0 and test > 0 and dev + test < 1):
-        raise UserError(
-            f"{owner}.dev={dev} and {owner}.test={test} must be above 0 and below 1 together; give "
-            "shares such as 0.1"
-        )
+        shares = f"{owner}.dev={dev} and {owner}.test={test}"
+        raise UserError(f"{shares} must be above 0 and below 1 together; give shares such as 0.1")
 
 
 def stratified(
-    targets: Int64[np.ndarray, " n"],
-    keys: Float64[np.ndarray, " n"],
-    classes: Sequence[str],
-    *,
-    dev: float,
-    test: float | None,
-    owner: str,
-    items: str,
-) -> Int64[np.ndarray, " n"]:
-    # The examples of a class are assigned in the order of `keys`, random numbers; none is in test
-    # where its share is None. A message names a class by `classes`, and says that `owner` has the
-    # `items`.
+    targets: Int64[np.ndarray, " n"], keys: Float64[np.ndarray, " n"], classes: Sequence[str], *,
+    dev: float, test: float | None, owner: str, items: str,
+) -> Int64[np.ndarray, " n"]:  # fmt: skip
+    # The split of each example. Random `keys` order the examples of a class. Without a share of
+    # test, no example is in it. Messages use `classes`, `owner` and `items`.
     splits = np.zeros(len(targets), np.int64)
     needed = 2 if test is None else 3
     for target, name in enumerate(classes):
         members = np.flatnonzero(targets == target)
         if len(members) < needed:
-            raise UserError(
-                f"{owner} has {len(members)} {items} of class {name!r}, one for each of {needed} "
-                "splits needed; add some, or remove the class"
-            )
+            found = f"{owner} has {len(members)} {items} of class {name!r}"
+            raise UserError(f"{found}, {needed} splits need one each; add some, or remove it")
         members = members[keys[members].argsort(kind="stable")]
         # At least one example in each split, whatever the shares.
         in_test = 0 if test is None else min(max(1, round(test * len(members))), len(members) - 2)

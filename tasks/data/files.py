@@ -12,7 +12,7 @@ import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from errno import EINVAL
 from importlib import resources
@@ -34,18 +34,10 @@ SMALL_FILE = 1 << 26
 
 
 class File(NamedTuple):
-    """A published file whose content is known.
-
-    Attributes:
-        size: bytes; 0 where it is not published.
-        digest: `ALGORITHM:HEX`.
-        url: the address to download it from; empty where it is only recognised.
-    """
-
     name: str
-    size: int
-    digest: str
-    url: str = ""
+    size: int  # Bytes; 0 if unknown
+    digest: str  # `ALGORITHM:HEX`
+    url: str = ""  # Empty if the file is only recognised
 
     def verify(self, size: int, stream: BufferedReader | BytesIO, location: str) -> None:
         if self.size and size != self.size:
@@ -57,26 +49,15 @@ class File(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The source of the data of a task.
-
-    Attributes:
-        terms: licence, and whom to cite.
-        give: the folder or archive to give, for a message.
-        pattern: regular expression of the last folders and the name of the files to read.
-        examples: their number, by official split.
-        arrays: SHA-256 of the bytes of every array that is cached, where they are known; otherwise
-            the reader verifies the form of every example.
-        files: files and archives whose content is known.
-    """
-
     title: str
     origin: str
-    terms: str
-    give: str
-    pattern: str
-    examples: Mapping[str, int] = field(default_factory=dict)
+    terms: str  # Licence, and whom to cite
+    give: str  # The folder or archive to give, for a message
+    pattern: str  # Regular expression of the last folders and the name of the files to read
+    examples: Mapping[str, int] = field(default_factory=dict)  # Their number, by official split
+    # SHA-256 of every cached array. Without digests the reader verifies the form of every example.
     arrays: Mapping[str, str] = field(default_factory=dict)
-    files: tuple[File, ...] = ()
+    files: tuple[File, ...] = ()  # Files and archives whose content is known
 
     @property
     def downloads(self) -> tuple[File, ...]:
@@ -85,8 +66,7 @@ class Source:
     def verify(self, arrays: Mapping[str, np.ndarray], location: str) -> None:
         for split, expected in self.examples.items():
             if (count := len(arrays.get(f"{split}_targets", ()))) != expected:
-                problem = f"contains {count} examples in {split}, {expected} expected"
-                raise damaged(location, problem)
+                raise damaged(location, f"has {count} examples in {split}, {expected} expected")
         for name, digest in self.arrays.items():
             content, made = BytesIO(arrays[name].tobytes()), f"{name} made from {location}"
             File(name, 0, f"sha256:{digest}").verify(0, content, made)
@@ -105,9 +85,7 @@ def source_of(data: str, **fields: Any) -> Source:
 
 
 class Member(NamedTuple):
-    """One open file: the part of its path that the pattern matches, its location, its bytes."""
-
-    name: str
+    name: str  # The part of its path that the pattern matches
     location: str
     stream: IO[bytes]
 
@@ -122,17 +100,15 @@ class Member(NamedTuple):
 
 @dataclass
 class SourceFiles:
-    """The files of a source, one after the other; each closes when the next opens."""
-
     source: Source
     path: Path
-    location: str = ""
+    location: str = ""  # Of the file that is open: each closes when the next opens
 
     def __str__(self) -> str:
         return self.location or str(self.path)
 
     def __iter__(self) -> Iterator[Member]:
-        # Each is verified where its content is known.
+        # Verify files whose content is known.
         names: set[str] = set()
         for member, size in self._open():
             if member.name in names:
@@ -190,8 +166,8 @@ def system_errors(
     try:
         yield
     except OSError as error:
-        problem = f"{path} cannot be {verb} ({error.strerror or error})"
-        raise UserError(f"{problem}; {remedy}") from error
+        reason = error.strerror or error
+        raise UserError(f"{path} cannot be {verb} ({reason}); {remedy}") from error
 
 
 @contextmanager
@@ -207,19 +183,14 @@ def decoding(
         if isinstance(error, OSError) and error.errno not in (None, EINVAL):
             with system_errors(error.filename or location, remedy=of_system):
                 raise
-        problem = f"{location} cannot be read ({in_one_line(error)})"
-        raise UserError(f"{problem}; {remedy}") from error
+        raise UserError(f"{location} cannot be read ({in_one_line(error)}); {remedy}") from error
 
 
 def require_regular(path: Path) -> None:
-    # Opening a named pipe would block for ever.
-    try:
-        # One call: another process may remove the file at any time.
-        regular = stat.S_ISREG(path.stat().st_mode)
-    except OSError:
-        return  # Whoever opens it says why it cannot be read.
-    if not regular:
-        raise UserError(f"{path} is not a regular file; remove it or give another PATH")
+    # Opening a named pipe would block for ever. The opener reports a missing file.
+    with suppress(OSError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UserError(f"{path} is not a regular file; remove it or give another PATH")
 
 
 def stamp(path: str, what: str) -> Stamp:
@@ -231,16 +202,14 @@ def stamp(path: str, what: str) -> Stamp:
 def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                if not info.is_dir():
-                    with archive.open(info) as stream:
-                        yield info.filename, info.file_size, stream
+            for info in (info for info in archive.infolist() if not info.is_dir()):
+                with archive.open(info) as stream:
+                    yield info.filename, info.file_size, stream
         return
     with tarfile.open(path, "r|*") as members:
-        for member in members:
-            stream = members.extractfile(member) if member.isreg() else None
-            if stream is not None:
-                yield member.name, member.size, stream
+        for member in (member for member in members if member.isreg()):
+            if (content := members.extractfile(member)) is not None:
+                yield member.name, member.size, content
 
 
 def _limited(content: bytes, limit: int, location: str) -> bytes:

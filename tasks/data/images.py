@@ -39,13 +39,9 @@ Augmentation = Literal["none", "crop", "deit"]
 AUGMENTATIONS: Mapping[Augmentation, Mapping[str, Any]] = {
     "none": {"is_training": False, "crop_pct": 0.875},
     "crop": {"is_training": True, "color_jitter": None},
-    "deit": {
-        "is_training": True,
-        "auto_augment": "rand-m9-mstd0.5-inc1",
-        "re_prob": 0.25,
-        "re_mode": "pixel",
-    },
-}
+    "deit": {"is_training": True, "auto_augment": "rand-m9-mstd0.5-inc1", "re_prob": 0.25,
+             "re_mode": "pixel"},
+}  # fmt: skip
 
 Transform = Callable[[Any], Tensor]  # From an image of pillow to a tensor, (3, h, w)
 
@@ -60,15 +56,10 @@ class ImageTask(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The images of a folder, in the order of their classes and names.
-
-    `names` are the paths in `root`, encoded as the file system does, `sizes` the bytes of each
-    file, and `targets` its class.
-    """
-
+    # The images of a folder, in the order of their classes and names.
     root: str
-    names: np.ndarray
-    sizes: Int64[np.ndarray, " n"]
+    names: np.ndarray  # Paths in `root`, encoded as the file system does
+    sizes: Int64[np.ndarray, " n"]  # Bytes
     targets: Int64[np.ndarray, " n"]
 
     def select(self, chosen: Bool[np.ndarray, " n"]) -> "Listing":
@@ -100,8 +91,8 @@ class ImageSplit(Split):
         return transform(decode(Path(self.files.root) / os.fsdecode(self.files.names[example])))
 
     def digest(self) -> str:
-        # The pixels are not read: ImageNet would take minutes. A file that was replaced by another
-        # one of the same size is not noticed.
+        # Without the pixels, which would take minutes for ImageNet: a replaced file of the same
+        # size is not noticed.
         sha256 = hashlib.sha256()
         rows = zip(self.files.names, self.files.sizes, self.files.targets, strict=True)
         for name, size, target in rows:
@@ -127,13 +118,10 @@ def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
         folder, before = root / part / name, len(rows)
         for entry in _entries(folder):
             if _is_folder(entry):
-                raise UserError(
-                    f"{entry.path} is a folder in that of a class; move its images out of it"
-                )
+                raise UserError(f"{entry.path} is a folder in a class; move its images out of it")
             if entry.name.lower().endswith(UNREAD):
                 raise UserError(
-                    f"{entry.path} is no image of a format that is read ({', '.join(SUFFIXES)}); "
-                    "convert or remove it"
+                    f"{entry.path} is not {' or '.join(SUFFIXES)}; convert or remove it"
                 )
             if not entry.name.lower().endswith(SUFFIXES):
                 continue
@@ -143,30 +131,26 @@ def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
                 size = entry.stat().st_size
             rows.append((os.fsencode(Path(part, name, entry.name)), size, target))
         if len(rows) == before:
-            raise UserError(
-                f"{folder} has no image ({', '.join(SUFFIXES)}); add some, or remove the folder"
-            )
+            raise UserError(f"{folder} has no image ({', '.join(SUFFIXES)}); add some or remove it")
     names, sizes, targets = map(np.array, zip(*rows, strict=True))
     return Listing(root=str(root), names=names, sizes=sizes, targets=targets)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    # Only of a link is the file system asked.
+    # The file system is asked for links alone.
     folder = entry.is_dir(follow_symlinks=False)
     return folder or (entry.is_symlink() and Path(entry.path).is_dir())
 
 
 def decode(path: Path) -> Any:
-    # Of 16 bits of grey, the higher 8 are read; transparency is left out; of an animation, the
-    # first frame is read.
+    # Read the higher 8 of 16 bits of grey, the first frame of an animation, and no transparency.
     from PIL import Image, ImageOps
 
     require_regular(path)
-    # By content, whatever the suffix.
-    formats = ("JPEG", "PNG", "WEBP")
+    formats = ("JPEG", "PNG", "WEBP")  # By content, whatever the suffix
     with decoding(path, "replace or remove it"), Image.open(path, formats=formats) as image:
         ImageOps.exif_transpose(image, in_place=True)
-        image.info.pop("transparency", None)  # of a palette, `convert` would warn of it
+        image.info.pop("transparency", None)  # `convert` warns of a transparent palette
         if image.mode == "I;16":  # `convert` would clip at 255
             return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
         return image.convert("RGB")
@@ -180,9 +164,8 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 @cache
 def transform_of(augmentation: Augmentation, pixels: int) -> Transform:
-    # `crop` is a random part of the image, resized, and half of the time mirrored. `deit` adds the
-    # operations of RandAugment and erases a rectangle in a quarter of the images, as DeiT (Touvron
-    # et al., 2021, arXiv 2012.12877).
+    # `crop` resizes a random part of an image and mirrors every second one. `deit` (Touvron et al.,
+    # 2021, arXiv 2012.12877) adds RandAugment and erases a rectangle in a quarter of the images.
     require_timm()
     from timm.data.transforms_factory import create_transform
 
@@ -202,8 +185,8 @@ def require_timm() -> None:
 @cache
 def _declare_operators() -> torch.library.Library | None:
     # The wheel for CUDA does not load beside PyTorch for CPUs, and torchvision describes its
-    # operators to PyTorch on import even then. No operator is used here. They exist for as long as
-    # the library that is returned, which the cache keeps.
+    # operators to PyTorch on import even then. The cache keeps the library alive, and with it the
+    # operators, which nothing here uses.
     spec = find_spec("torchvision")
     folders = spec.submodule_search_locations if spec else None
     libraries = [path for folder in folders or () for path in Path(folder).glob("_C.*")]

@@ -1,8 +1,7 @@
 """Tasks with cached data: imported from known files, which pooch downloads, or generated.
 
-Nothing unverified is cached. Verified are the digests of a file and of the arrays made from it,
-and the number of examples; where no digest is published, the form of every example. On an error the
-cache stays as it was.
+Nothing unverified is cached: the digests of a file and of its arrays and the number of examples are
+verified; without a published digest, the form of every example. An error does not change the cache.
 """
 
 import hashlib
@@ -26,8 +25,7 @@ from tasks.data.files import File, Source, SourceFiles, decoding, system_errors
 from tasks.registry import tasks
 from zoo.registry import UserError, in_one_line
 
-# Called with the name of a file, the bytes received, and the bytes in all.
-Progress = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]  # Name of a file, bytes received, bytes in all
 
 RETRIES = 3  # Attempts to download a file after the first, some seconds apart
 
@@ -74,8 +72,8 @@ class ImportedTask(CachedTask):
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
         """The arrays to cache, the same for every form of the files.
 
-        `SPLIT_targets` has one item per example of that official split. Digests and numbers of
-        examples are verified later. Any error of a decoder is one of a damaged file.
+        `SPLIT_targets` has one item per example of that official split. An error of a decoder means
+        a damaged file.
         """
 
     @classmethod
@@ -134,19 +132,15 @@ class GeneratedTask(CachedTask):
 
 
 class Fetched(NamedTuple):
-    """A data set's file in the cache, its licence, and whether it was in the cache before."""
-
     path: Path
     terms: str
-    present: bool
+    present: bool  # The file was in the cache before
 
 
 class CacheEntry(NamedTuple):
-    """A task, its files, one for each set of options in use, or else how to get the data."""
-
     task: str
-    paths: list[Path]
-    how_to_get: str
+    paths: list[Path]  # One for each set of options in use
+    how_to_get: str  # Empty if there are files
 
 
 def base_key(task: type[Task]) -> str:
@@ -154,10 +148,7 @@ def base_key(task: type[Task]) -> str:
 
 
 def import_all(task: str, path: Path) -> list[Path]:
-    """Import the files at `path`; for a family, the data of each of its tasks that has files there.
-
-    The family of `uea-heartbeat` is `uea`: a name that is no task, and with which tasks begin.
-    """
+    # For a family of tasks, import all that have files at `path`: `uea` for `uea-heartbeat`.
     family = [name for name in tasks.names() if name.startswith(f"{task}-")]
     if not family or task in tasks.names():
         return [find_imported(task, "import").import_files(path)]
@@ -172,9 +163,9 @@ def import_all(task: str, path: Path) -> list[Path]:
 def find_imported(task: str, action: str) -> type[ImportedTask]:
     factory = tasks.find(task)
     if not issubclass(factory, ImportedTask):
-        other = f"{task}-lra"
-        known = f"the official files are for {other}" if other in tasks.names() else ""
-        remedy = known or f"nothing to {action}"
+        other, remedy = f"{task}-lra", f"nothing to {action}"
+        if other in tasks.names():
+            remedy = f"the official files are for {other}"
         raise UserError(f"{task} needs no files from 'harness data'; {remedy}")
     return factory
 
@@ -182,12 +173,8 @@ def find_imported(task: str, action: str) -> type[ImportedTask]:
 def fetch_data(
     task: str, progress: Progress, offline: bool = False, timeout: float = 30.0
 ) -> Fetched:
-    """Download the data of the imported task `task`, and import them.
-
-    Files are stored in the folder `downloads` of the cache, complete or not at all, and used
-    again; with `offline`, nothing else is. `timeout` is how long to wait for the next bytes of a
-    server, in seconds.
-    """
+    # The folder `downloads` of the cache keeps complete files; `offline` uses these alone. A server
+    # has `timeout` seconds to send the next bytes.
     factory = find_imported(task, "fetch")
     source, folder = factory.source, cache.data_home() / "downloads"
     if not source.downloads:
@@ -200,10 +187,8 @@ def fetch_data(
         if not offline:
             download(file, folder, progress, timeout)
         elif not (folder / file.name).exists():
-            raise UserError(
-                f"{folder} holds no {file.name}; run 'harness data fetch {task}' without "
-                "--offline, or put it there"
-            )
+            command = f"run 'harness data fetch {task}' without --offline"
+            raise UserError(f"{folder} holds no {file.name}; {command}, or put it there")
     path = folder / source.downloads[0].name if len(source.downloads) == 1 else folder
     return Fetched(factory.import_files(path), source.terms, present=False)
 
@@ -238,14 +223,12 @@ def download(file: File, folder: Path, progress: Progress, timeout: float) -> No
         except (ValueError, OSError) as error:
             if isinstance(error, OSError) and error.errno:  # of the folder, not of the server
                 raise
-            raise UserError(
-                f"{file.url} gave no complete {file.name} ({in_one_line(error)}); try again later, "
-                "or import it from another place with 'harness data import'"
-            ) from error
+            problem = f"{file.url} gave no complete {file.name} ({in_one_line(error)})"
+            remedy = "try again later, or import it from another place with 'harness data import'"
+            raise UserError(f"{problem}; {remedy}") from error
 
 
 def status() -> list[CacheEntry]:
-    """The cached data of every task, sorted by name."""
     cache.remove_partial()
     cached = [task for _, task in tasks.items() if issubclass(task, CachedTask)]
     paths = {task: cache.find_all(base_key(task)) for task in cached}

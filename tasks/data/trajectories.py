@@ -1,8 +1,7 @@
-"""Files of trajectories: HDF5 in the forms of D4RL and of Minari.
+"""Files of trajectories: HDF5 in the forms of D4RL (Fu et al., 2020, arXiv 2004.07219) and Minari.
 
-docs/data.md describes both; D4RL is from Fu et al., 2020, arXiv 2004.07219. Only arrays
-of numbers that the file itself stores are read: none in another file, which an external link,
-external storage or a virtual array names. No object is unpickled.
+docs/data.md describes both. A file is read alone: external links, external storage and virtual
+arrays, which name other files, are rejected. No object is unpickled.
 """
 
 import re
@@ -28,20 +27,11 @@ Attributes = Mapping[str, str | float]
 
 
 class Trajectories(NamedTuple):
-    """All steps of all trajectories, in order.
-
-    Attributes:
-        observations: (v, s), the state before each step.
-        actions: (v, a), as the environment takes them.
-        ends: (e,), the first step after each trajectory, ascending; the last is v.
-        terminal: (e,), whether a trajectory ended by a terminal state, not by a limit of steps.
-    """
-
-    observations: Float32[np.ndarray, "v s"]
-    actions: Float32[np.ndarray, "v a"]
+    observations: Float32[np.ndarray, "v s"]  # The state before each step
+    actions: Float32[np.ndarray, "v a"]  # As the environment takes them
     rewards: Float64[np.ndarray, " v"]
-    ends: Int64[np.ndarray, " e"]
-    terminal: Bool[np.ndarray, " e"]
+    ends: Int64[np.ndarray, " e"]  # The first step after each trajectory, ascending; the last is v
+    terminal: Bool[np.ndarray, " e"]  # False where a limit of steps ended a trajectory
     attributes: Attributes
 
     @classmethod
@@ -75,14 +65,11 @@ def _read(file: Path, modified: int, size: int) -> Trajectories:
         ):
             raise UserError(f"{file}: {name} is a link to another file; copy it into this one")
         attributes: dict[str, str | float] = {}
-        for name, kind in ATTRIBUTES.items():
-            if name not in content.attrs:
-                continue
-            value = content.attrs[name]
+        for name in ATTRIBUTES.keys() & content.attrs.keys():
+            value, kind = content.attrs[name], ATTRIBUTES[name]
             if not isinstance(value, kind) or (kind is float and not np.isfinite(value)):
-                raise UserError(
-                    f"{file}: attribute {name} is {value!r}, {kind.__name__} needed; correct it"
-                )
+                problem = f"attribute {name} is {value!r}, {kind.__name__} needed"
+                raise UserError(f"{file}: {problem}; correct it")
             attributes[name] = kind(value)
         names = [name for name in content if re.fullmatch(r"episode_\d+", name)]
         if not names:
@@ -99,10 +86,8 @@ def _array(
 ) -> np.ndarray:
     found, label = group.get(name), f"{file} {group.name.strip('/')}".strip()
     if found is None or not hasattr(found, "dtype") or found.dtype.kind not in "biuf":
-        raise UserError(
-            f"{label} has no array of numbers {name!r}; give a file in the form of D4RL or Minari"
-        )
-    if found.external or found.is_virtual:
+        problem = f"{name} is no array of numbers; give a file in the form of D4RL or Minari"
+    elif found.external or found.is_virtual:
         problem = f"the numbers of {name} are in other files; copy them into this one"
     elif len(found.shape) != axes or not found.size:
         problem = f"{name} has shape {found.shape}, {axes} axes needed; correct it"
@@ -119,7 +104,7 @@ def _array(
 
 
 def _trajectories(file: Path, group: Any, form: str, attributes: Attributes) -> Trajectories:
-    # Up to the last end of the group; of Minari it is an episode, which ends with it.
+    # Up to the last end in the group. A group of Minari is one episode.
     rewards = _array(file, group, "rewards", 1, kind=np.float64)
     count, is_episode = len(rewards), form == "minari"
     marks = [_array(file, group, name, 1, count) for name in ENDS[form]]
@@ -134,21 +119,15 @@ def _trajectories(file: Path, group: Any, form: str, attributes: Attributes) -> 
     if "next_observations" in group and not is_episode:
         following = _array(file, group, "next_observations", 2, count)
         if following.shape != observations.shape:
-            raise UserError(
-                f"{file}: next_observations has shape {following.shape}, {observations.shape} "
-                "expected; correct it"
-            )
+            shapes = f"{following.shape}, {observations.shape} expected"
+            raise UserError(f"{file}: next_observations has shape {shapes}; correct it")
         kinds = (group[name].dtype for name in ("observations", "next_observations"))
         # One of them may be stored in half precision.
         rtol = max(1e-4, *(np.finfo(kind).eps for kind in kinds if kind.kind == "f"))
         close = np.isclose(following[:-1], observations[1:], rtol=rtol, atol=1e-5).all(1)
         if (broken := np.flatnonzero(~close & ~is_end[:-1])).size:
-            raise UserError(
-                f"{file}: next_observations of step {broken[0]} is not the observation of the next "
-                "step, and terminals and timeouts mark no end there; mark the ends of trajectories"
-            )
+            problem = f"next_observations of step {broken[0]} is not the next observation"
+            raise UserError(f"{file}: {problem}; mark its end in terminals or timeouts")
     actions, steps = _array(file, group, "actions", 2, count), slice(ends[-1])
-    terminal = marks[0][ends - 1] == 1
-    return Trajectories(
-        observations[steps], actions[steps], rewards[steps], ends, terminal, attributes
-    )
+    parts = (observations[steps], actions[steps], rewards[steps])
+    return Trajectories(*parts, ends, marks[0][ends - 1] == 1, attributes)

@@ -146,10 +146,8 @@ class WikiText(ImportedTask):
         file = {"train": train, "dev": "valid", "test": "test"}[split]
         (text,) = self.arrays({"text": "uint8 v"}, file)
         if not len(text):
-            raise UserError(
-                "wikitext.splits=official needs the train file, which was not imported; "
-                f"{self.how_to_get()}, or set wikitext.splits=valid"
-            )
+            problem = "wikitext.splits=official needs the train file, which was not imported"
+            raise UserError(f"{problem}; {self.how_to_get()}, or set wikitext.splits=valid")
         if self.splits == "official" or split == "test":
             return text
         starts = article_starts(text)
@@ -180,19 +178,14 @@ def article_starts(text: UInt8[np.ndarray, " v"]) -> Int[np.ndarray, " articles"
 
 
 def windows(
-    classes: Int[np.ndarray, " v"],
-    articles: Int[np.ndarray, " articles"],
-    length: int,
-    vocabulary: int,
-    measure: str,
-    chosen: Int[np.ndarray, " n"] | slice = slice(None),
-) -> Split:
-    # The input of a position is the token before its target, so that the target at position j of a
-    # window is predicted from j + 1 tokens, the last of the window before it included. After the
-    # end of the stream, targets are -1 and tokens arbitrary: a causal model needs no mask.
-    # `articles` is where each article begins, ascending, from 0 on. A window belongs to the one
-    # that contains its first target; the windows of an article are a cluster. `chosen` are the
-    # numbers of the windows; a slice of all makes no copy.
+    classes: Int[np.ndarray, " v"], articles: Int[np.ndarray, " articles"], length: int,
+    vocabulary: int, measure: str, chosen: Int[np.ndarray, " n"] | slice = slice(None),
+) -> Split:  # fmt: skip
+    # The input of a position is the token before its target: the target at position j of a window
+    # is predicted from j + 1 tokens, the first from the window before. After the end of the stream,
+    # targets are -1 and tokens arbitrary: a causal model needs no mask. `articles` are the starts
+    # of articles, ascending, from 0 on. A window belongs to the article of its first target; the
+    # windows of an article are a cluster. A slice of all windows makes no copy.
     count = -(-len(classes) // length)
     dtype = next(t for t in (np.uint8, np.int16, np.int32) if vocabulary <= np.iinfo(t).max + 1)
     targets = np.full(count * length, -1, np.int64)

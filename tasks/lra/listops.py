@@ -53,8 +53,6 @@ _SPELLING = {token: word for word, token in WORDS.items()}
 
 
 class TreeTask(CachedTask):
-    """Trees and their values, cached as a `Corpus` for each split."""
-
     classes = 10
     vocabulary = 1 + len(WORDS)
 
@@ -108,13 +106,12 @@ class ListOps(TreeTask, GeneratedTask):
                 if len(distinct) >= needed or empty_blocks == MAX_EMPTY_BLOCKS:
                     break
         if len(distinct) < needed:
-            raise UserError(
-                f"listops has {len(distinct)} distinct trees of more than {self.min_len} and fewer "
-                f"than {self.max_len} tokens, {needed} needed; widen the lengths or use fewer"
-            )
+            between = f"between {self.min_len} and {self.max_len} tokens, {needed} needed"
+            problem = f"listops has {len(distinct)} distinct trees {between}"
+            raise UserError(f"{problem}; widen the lengths or use fewer")
         drawn = list(distinct.items())[:needed]
         # The most frequent trees are drawn first: without a shuffle they would all be in train. The
-        # last number tells its stream from those that draw.
+        # stream of the shuffle has one number more than those of the draws.
         order = _stream(self.seed, 0, 1).random(needed).argsort(kind="stable")
         shuffled, arrays = iter([drawn[index] for index in order]), {}
         for split in SPLITS:

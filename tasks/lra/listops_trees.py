@@ -28,14 +28,10 @@ BRANCHING = 0.25
 # next to the package, and importing this module would fail without one.
 @njit(nogil=True)
 def draw_trees(
-    rng: np.random.Generator,
-    draws: int,
-    min_len: int,
-    max_len: int,
-    tokens: UInt8[np.ndarray, " space"],
-    ends: Int64[np.ndarray, " draws"],
+    rng: np.random.Generator, draws: int, min_len: int, max_len: int,
+    tokens: UInt8[np.ndarray, " space"], ends: Int64[np.ndarray, " draws"],
     targets: UInt8[np.ndarray, " draws"],
-) -> int:
+) -> int:  # fmt: skip
     # `tokens`, with room for draws * max_len, receives the kept trees, concatenated, `ends` the end
     # of each, and `targets` its value.
     count = 0

@@ -45,8 +45,7 @@ OFFICIAL_SIDE = 32
 
 
 class Drawing(NamedTuple):
-    """One image, and how it was made: see `drawing.draw`; `margin` is the gap between paddles."""
-
+    # See `drawing.draw`; `margin` is the gap between paddles.
     pixels: UInt8[np.ndarray, "h h"]
     target: int
     paddles: Int64[np.ndarray, "p 3"]
@@ -56,8 +55,6 @@ class Drawing(NamedTuple):
 
 
 class SnakeTask(CachedTask):
-    """Grey images of snakes, one token per pixel, cached as `SPLIT_pixels` and `SPLIT_targets`."""
-
     classes = 2
     vocabulary = 256
     images = True

@@ -34,28 +34,16 @@ ANGLES = 360  # Directions below are integer angles, from -180 degrees; the othe
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """The parameters of one window size; lengths are in pixels.
-
-    Attributes:
-        paddle: length L of a paddle.
-        margins: gaps m between paddles; one is drawn for each image.
-        tail_distance: of the two tails.
-        radius: of a disc.
-        continuity: factor of a turn in its weight: a larger one makes snakes straighter.
-        contrast: level of the two snakes; a disc has 1.
-        clutter: level of the distractors.
-        distractors: number of their paddles, rounded down to whole distractors.
-    """
-
-    paddle: int
+    # The parameters of one window size; lengths are in pixels.
+    paddle: int  # Length L of a paddle
     thickness: float
-    margins: tuple[int, ...]
-    tail_distance: int
-    radius: float
-    continuity: float
-    contrast: float
-    clutter: float
-    distractors: int
+    margins: tuple[int, ...]  # Gaps m between paddles; one is drawn for each image
+    tail_distance: int  # Between the two tails
+    radius: float  # Of a disc
+    continuity: float  # Factor of a turn in its weight: a larger one makes snakes straighter
+    contrast: float  # Level of the two snakes; a disc has 1
+    clutter: float  # Level of the distractors
+    distractors: int  # Number of their paddles, rounded down to whole distractors
 
 
 # The parameters by side of the window.
@@ -76,26 +64,9 @@ SCALES = {
 
 
 class Tables(NamedTuple):
-    """The tables of one size, contour length and gap.
-
-    Axis letters: `r` directions, `a` integer angles, `j` heads, `w` pixels of a paddle's patch,
-    `o` pixels of a disc's, `c` pixels of a neighbourhood, `k` at most so many pixels.
-
-    Attributes:
-        compass: (sin, cos) of each integer angle.
-        heads: possible positions of a head, from its pivot.
-        lines: a paddle's image, its start in the centre: an integer angle's tail, or a head.
-        masks: its mask.
-        fits: what must be free around a tail at each integer angle.
-        fit_counts: how many rows of `fits` are in use.
-        onset: from a tail to the head at each integer angle, before the ceiling; here and below.
-        joints: from that head to the pivot.
-        pivots: from a pivot to the next one, after a paddle of each direction.
-        turns: weight of each head after each direction.
-        near: the neighbourhood of a head that should be free.
-        discs: a disc at each position of a small window, part of every larger one.
-    """
-
+    # The tables of one size, contour length and gap. Axis letters: `r` directions, `a` integer
+    # angles, `j` heads, `w` pixels of a paddle's patch, `o` pixels of a disc's, `c` pixels of a
+    # neighbourhood, `k` pixels at most.
     size: int
     contour: int
     distractor_contour: int
@@ -103,18 +74,18 @@ class Tables(NamedTuple):
     tail_distance: int
     contrast: float
     clutter: float
-    compass: Float64[np.ndarray, "a 2"]
-    heads: Int64[np.ndarray, "j 2"]
-    lines: UInt8[np.ndarray, "r w w"]
+    compass: Float64[np.ndarray, "a 2"]  # (sin, cos) of each integer angle
+    heads: Int64[np.ndarray, "j 2"]  # Possible positions of a head, from its pivot
+    lines: UInt8[np.ndarray, "r w w"]  # A paddle's image; an angle's tail, or a head, is the centre
     masks: UInt8[np.ndarray, "r w w"]
-    fits: Int64[np.ndarray, "a k 2"]
-    fit_counts: Int64[np.ndarray, " a"]
-    onset: Float64[np.ndarray, "a 2"]
-    joints: Float64[np.ndarray, "a 2"]
-    pivots: Float64[np.ndarray, "r 2"]
-    turns: Float64[np.ndarray, "r j"]
-    near: Int64[np.ndarray, "c 2"]
-    discs: UInt8[np.ndarray, "o o o o"]
+    fits: Int64[np.ndarray, "a k 2"]  # Pixels around a tail that must be free
+    fit_counts: Int64[np.ndarray, " a"]  # Rows of `fits` that are in use
+    onset: Float64[np.ndarray, "a 2"]  # From a tail to the head, before the ceiling, as below
+    joints: Float64[np.ndarray, "a 2"]  # From that head to the pivot
+    pivots: Float64[np.ndarray, "r 2"]  # From a pivot to the next one
+    turns: Float64[np.ndarray, "r j"]  # Weight of each head after each direction
+    near: Int64[np.ndarray, "c 2"]  # The neighbourhood of a head that should be free
+    discs: UInt8[np.ndarray, "o o o o"]  # A disc at each position of a small window
 
 
 @cache
@@ -134,26 +105,17 @@ def drawing_tables(size: int, contour: int, margin: int, distractors: bool = Tru
     growth = np.concatenate([compass, toward])
     distractor_contour = contour // 3
     return Tables(
-        size=size,
-        contour=contour,
-        distractor_contour=distractor_contour,
+        size=size, contour=contour, distractor_contour=distractor_contour,
         distractors=scale.distractors // distractor_contour if distractors else 0,
-        tail_distance=scale.tail_distance,
-        contrast=scale.contrast,
-        clutter=scale.clutter,
-        compass=compass,
-        heads=heads,
-        lines=np.stack([_halved(canvas) for canvas in canvases]),
-        masks=masks,
+        tail_distance=scale.tail_distance, contrast=scale.contrast, clutter=scale.clutter,
+        compass=compass, heads=heads, lines=np.stack([_halved(canvas) for canvas in canvases]),
+        masks=masks, fit_counts=np.array([len(offsets) for offsets in fits]),
         fits=np.stack([np.pad(row, ((0, longest - len(row)), (0, 0))) for row in fits]),
-        fit_counts=np.array([len(offsets) for offsets in fits]),
-        onset=scale.paddle * compass,
-        joints=(scale.paddle + margin) * reversed_compass,
+        onset=scale.paddle * compass, joints=(scale.paddle + margin) * reversed_compass,
         pivots=(scale.paddle + 2 * margin) * growth,
         turns=_turns(growth, toward, scale.continuity),
-        near=np.argwhere(_disc(margin)) - margin,
-        discs=_discs(scale.radius),
-    )
+        near=np.argwhere(_disc(margin)) - margin, discs=_discs(scale.radius),
+    )  # fmt: skip
 
 
 def sines() -> tuple[Float64[np.ndarray, "a 2"], Float64[np.ndarray, "a 2"]]:

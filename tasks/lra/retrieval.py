@@ -57,9 +57,8 @@ class Retrieval(ByteTask, ImportedTask):
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_len <= TEXT_BYTES:
-            raise UserError(
-                f"retrieval.max_len={self.max_len} is out of range; give 1 to {TEXT_BYTES}"
-            )
+            value = f"retrieval.max_len={self.max_len}"
+            raise UserError(f"{value} is out of range; give 1 to {TEXT_BYTES}")
 
     def load(self, split: SplitName) -> Split:
         of_split = {f"{split}_pairs": "int32 n 2", f"{split}_targets": "uint8 n"}
@@ -68,13 +67,9 @@ class Retrieval(ByteTask, ImportedTask):
         chosen = self.subset(split, np.arange(len(targets)))
         used, indices = np.unique(pairs[chosen], return_inverse=True)
         sequences, lengths = pad(values, ends, used.astype(np.int64), self.max_len, FIRST_BYTE)
-        return Split(
-            sequences=sequences,
-            lengths=lengths,
-            sequence_ids=torch.from_numpy(indices.reshape(-1, 2).astype(np.int32)),
-            targets=torch.from_numpy(targets[chosen].astype(np.int64)),
-            padded=bool((lengths < self.max_len).any()),
-        )
+        ids = torch.from_numpy(indices.reshape(-1, 2).astype(np.int32))
+        answers = torch.from_numpy(targets[chosen].astype(np.int64))
+        return Split(sequences, lengths, ids, answers, bool((lengths < self.max_len).any()))
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
@@ -109,9 +104,7 @@ class Retrieval(ByteTask, ImportedTask):
 def _parse(line: bytes, location: str) -> tuple[list[bytes], int]:
     columns = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
     if len(columns) != len(COLUMNS):
-        raise damaged(
-            location, f"has {len(columns)} columns, {len(COLUMNS)} expected ({', '.join(COLUMNS)})"
-        )
+        raise damaged(location, f"has {len(columns)} columns, not {', '.join(COLUMNS)}")
     try:
         line.decode()
     except UnicodeDecodeError as error:

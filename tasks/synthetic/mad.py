@@ -95,13 +95,9 @@ class FuzzyRecall(SyntheticTask):
         return Examples(every[:, :-1], targets[:, 1:], positions)
 
     def _example(
-        self,
-        keys: list[list[Motif]],
-        values: list[list[Motif]],
-        draws: Float64[np.ndarray, "pairs 6"],
-        last: float,
-        train: bool,
-    ) -> tuple[list[int], list[int]]:
+        self, keys: list[list[Motif]], values: list[list[Motif]],
+        draws: Float64[np.ndarray, "pairs 6"], last: float, train: bool,
+    ) -> tuple[list[int], list[int]]:  # fmt: skip
         tokens, answers, noise = list[int](), list[int](), self._kinds[2]
         paired: dict[Motif, Motif] = {}
         for is_noise, key_size, value_size, key_draw, value_draw, noise_draw in draws.tolist():

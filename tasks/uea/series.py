@@ -25,17 +25,9 @@ from typing_extensions import override
 
 from tasks.baselines import rocket
 from tasks.contract import Baseline, Split, SplitName, Task
+from tasks.data import files as sources
 from tasks.data.corpus import DEV_SEED, MAX_CLASSES, official
-from tasks.data.files import (
-    Member,
-    SourceFiles,
-    Stamp,
-    damaged,
-    decoding,
-    source_of,
-    stamp,
-    system_errors,
-)
+from tasks.data.files import Member, SourceFiles, Stamp, damaged, decoding, stamp, system_errors
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from tasks.uea.ts_format import Recordings, read
@@ -53,8 +45,6 @@ PerChannel = Float64[np.ndarray, " f"]
 
 
 class Signals(Task):
-    """A task of normalised series, each with a class; subclasses give them."""
-
     vocabulary = 0
 
     @override
@@ -122,8 +112,8 @@ class SeriesTask(ImportedTask, Signals):
             channels, classes = content.series[0].shape[1], len(content.labels)
             if (channels, classes) != (cls.channels, cls.classes):
                 expected = f"{cls.channels} and {cls.classes} expected"
-                problem = f"has {channels} channels and {classes} classes, {expected}"
-                raise damaged(file.location, problem)
+                found = f"has {channels} channels and {classes} classes, {expected}"
+                raise damaged(file.location, found)
             lengths = [len(series) for series in content.series]
             arrays[f"{part}_values"] = np.concatenate(content.series)
             arrays[f"{part}_ends"] = np.cumsum(lengths, dtype=np.int64)
@@ -141,7 +131,7 @@ class SeriesTask(ImportedTask, Signals):
 
 
 def hold_out(targets: UInt8[np.ndarray, " n"]) -> Mapping[str, Int64[np.ndarray, " count"]]:
-    # Dev is at equal distances in all examples sorted by class, at random within a class.
+    # Dev is every fifth example, sorted by class, at random within a class.
     keys = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
     order = np.lexsort((keys, targets))
     dev = order[DEV_SHARE // 2 :: DEV_SHARE][: len(targets) // DEV_SHARE]
@@ -217,35 +207,23 @@ def _files(path: str) -> tuple[Stamp, Stamp]:
     files = [(file, match[1], match[2].upper()) for file, match in found if match]
     if sorted(part for *_, part in files) != ["TEST", "TRAIN"] or files[0][1] != files[1][1]:
         names = ", ".join(file.name for file, *_ in files) or "none"
-        raise UserError(
-            f"{path} has of the files NAME_TRAIN.ts and NAME_TEST.ts of one set: {names}; give a "
-            "folder with both"
-        )
-    of_part = {part: stamp(str(file), "its target") for file, _, part in files}
-    return of_part["TRAIN"], of_part["TEST"]
+        raise UserError(f"{path} needs NAME_TRAIN.ts and NAME_TEST.ts, it has {names}; give both")
+    stamps = {part: stamp(str(file), "its target") for file, _, part in files}
+    return stamps["TRAIN"], stamps["TEST"]
 
 
 @lru_cache(maxsize=1)  # a run builds its task several times
 def _read(train: Stamp, test: Stamp) -> tuple[Recordings, Recordings]:
     of_train, of_test = _recordings(train[0]), _recordings(test[0])
-    for what, first, other in (
-        ("classes", of_train.labels, of_test.labels),
-        ("channels", of_train.series[0].shape[1], of_test.series[0].shape[1]),
-    ):
-        if first != other:
-            raise UserError(
-                f"{test[0]} has other {what} than {train[0].name}: {other}, not {first}; give both "
-                "of one set"
-            )
-    if not 2 <= len(of_train.labels) <= MAX_CLASSES:
-        raise UserError(
-            f"{train[0]} has {len(of_train.labels)} classes; give 2 to {MAX_CLASSES} in @classLabel"
-        )
-    if len(of_train.targets) < DEV_SHARE:
-        raise UserError(
-            f"{train[0]} has {len(of_train.targets)} series; give at least {DEV_SHARE}, one of "
-            "them for dev"
-        )
+    forms = [(of.labels, of.series[0].shape[1]) for of in (of_train, of_test)]
+    if forms[0] != forms[1]:
+        differ = f"{forms[1]}, not {forms[0]}"
+        raise UserError(f"{test[0]} has other classes or channels: {differ}; give both of one set")
+    classes, count = len(of_train.labels), len(of_train.targets)
+    if not 2 <= classes <= MAX_CLASSES:
+        raise UserError(f"{train[0]} has {classes} classes; give 2 to {MAX_CLASSES} in @classLabel")
+    if count < DEV_SHARE:
+        raise UserError(f"{train[0]} has {count} series; give at least {DEV_SHARE}, one for dev")
     return of_train, of_test
 
 
@@ -257,7 +235,7 @@ def _recordings(file: Path) -> Recordings:
 def make_task(row: Mapping[str, str]) -> type[SeriesTask]:
     archive = row["archive"]
     sizes = {name: int(row[name]) for name in ("classes", "channels", *OPTIONS)}
-    source = source_of(
+    source = sources.source_of(
         archive,
         title=f"{archive} of the UEA multivariate time series archive: {sizes['channels']} "
         f"channels, {sizes['classes']} classes",

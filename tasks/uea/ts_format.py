@@ -26,10 +26,8 @@ MISSING = "?"
 
 
 class Recordings(NamedTuple):
-    """The series, NaN where a value is missing, and their classes, by index in `labels`."""
-
-    series: list[Float32[np.ndarray, "_ f"]]
-    targets: list[int]
+    series: list[Float32[np.ndarray, "_ f"]]  # NaN for a missing value
+    targets: list[int]  # Indices in `labels`
     labels: tuple[str, ...]
 
 
@@ -80,9 +78,7 @@ def _labels(lines: Iterable[tuple[str, str]], location: str) -> tuple[str, ...]:
     if header.get("@timestamps", ["false"])[0].lower() != "false":
         raise UserError(f"{location} has time stamps, which are not read; give a set without")
     if len(class_order(location, labels)) < len(labels) or "\ufffd" in "".join(labels):
-        raise UserError(
-            f"{location} names a class twice in @classLabel, or one that is not UTF-8; correct it"
-        )
+        raise UserError(f"{location} has a repeated class or one that is not UTF-8; correct it")
     return tuple(labels)
 
 
@@ -90,11 +86,9 @@ def _series(channels: list[str], location: str) -> Float32[np.ndarray, "l f"]:
     try:
         if any("_" in channel or not channel.isascii() for channel in channels):
             raise ValueError("other characters than those of ASCII numbers")
+        texts = [channel.replace(MISSING, "nan").split(",") for channel in channels]
         with np.errstate(over="ignore"):  # too large a number becomes infinite
-            columns = [
-                np.array(channel.replace(MISSING, "nan").split(","), np.float32)
-                for channel in channels
-            ]
+            columns = [np.array(values, np.float32) for values in texts]
     except ValueError as error:
         raise damaged(location, f"has a value that is no number ({error})") from error
     lengths = sorted({len(column) for column in columns})

@@ -208,8 +208,7 @@ def test_the_penalty_is_chosen_on_dev_and_not_on_test(monkeypatch):
 def test_a_train_split_of_one_class_has_shallow_baselines():
     splits = splits_of([(1, 1, 5)], [(1, 1, 5)], [(1, 1, 3), (2, 0, 1)])
     features = partial(tokens.bag_of_tokens, vocabulary=3)
-    assert fitting.linear(features, splits).test == 0.75
-    assert fitting.trees(features, splits).test == 0.75
+    assert fitting.linear(features, splits).test == fitting.trees(features, splits).test == 0.75
 
 
 def symbols(sequence, task):
@@ -218,16 +217,14 @@ def symbols(sequence, task):
     return [token - 2 for token in sequence if token >= 2]
 
 
+POSITION = "by position of the query"
 RULES = {
-    "copying": {"by position of the query"},
-    "selective-copying": {"by position of the query"},
+    "copying": {POSITION}, "selective-copying": {POSITION},
     "induction": {
-        "by position of the query",
-        "random after a special token",
-        "most frequent after a special token",
+        POSITION, "random after a special token", "most frequent after a special token",
     },
-    "mqar": {f"by {name} of the query" for name in ("rank", "position", "rank and position")},
-}
+    "mqar": {POSITION, "by rank of the query", "by rank and position of the query"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -40,9 +40,10 @@ def test_the_own_task_has_splits_and_baselines():
     assert compute(task, splits).keys() > {"majority", "bag of tokens"}
 
 
-SHORTER = "--store results --no-cost --set table.max_len=64"
 # Without trials of precisions and of implementations of softmax.
-SHORTER += " --precision fp32 --set softmax.backend=sdpa"
+SHORTER = (
+    "--store results --no-cost --set table.max_len=64 --precision fp32 --set softmax.backend=sdpa"
+)
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_words_that_are_not_in_the_vocabulary_of_train_are_unknown(imported):
     assert "café" not in vocabulary and "A20" not in vocabulary
 
 
-def test_a_vocabulary_has_as_many_words_as_asked_and_unknown_once():
+def test_a_vocabulary_has_the_most_frequent_words_and_unknown_once():
     names = most_frequent(b"a <unk> a <unk> <unk> \nb a b c d \n", 4)
     assert names == [b"<unk>", b"a", b"<eos>", b"b"]
 

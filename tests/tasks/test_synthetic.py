@@ -12,7 +12,6 @@ from tasks import create
 from tasks.answers import Number
 from tasks.baselines import compute
 from tasks.contract import SPLITS
-from tasks.synthetic.base import Stream
 from tasks.synthetic.words import WordProblem
 from tests.conftest import one_line
 
@@ -232,14 +231,10 @@ def test_a_number_within_the_tolerance_is_correct_and_the_mean_is_a_baseline():
     assert actual["mean"] == pytest.approx(0.1536, abs=0.03)
 
 
-def test_probes_are_drawn_from_no_stream_of_a_split(monkeypatch):
-    numbers = []
-    monkeypatch.setattr(
-        "tasks.synthetic.mixture.Stream",
-        lambda seed, number: numbers.append(number) or Stream(seed, number),
-    )
-    probes = create("recall", train=300, dev=50, test=50, probe=2).probes()
-    assert numbers == [*range(len(SPLITS), len(SPLITS) + len(probes))]
+def test_probes_are_drawn_from_no_stream_of_a_split():
+    task = create("recall", mixture="4/32,4/32", train=50, dev=50, test=50, probe=50)
+    drawn = [*task.probes().values(), *map(task.load, SPLITS)]
+    assert len({split.sequences[:20].numpy().tobytes() for split in drawn}) == len(drawn)
 
 
 def test_the_last_value_of_a_key_that_is_overwritten_is_its_target():

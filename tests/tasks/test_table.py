@@ -1,27 +1,59 @@
-"""Custom data: tables of texts and labels."""
+"""Tables of texts and labels: what is read as it was written, splits, and what is rejected."""
 
+import bz2
 import csv
+import gzip
+import io
+import json
+import lzma
 import os
-from collections.abc import Sequence
+from datetime import date
+from functools import partial
 from pathlib import Path
 
-import pandas
+import numpy as np
 import pytest
+import torch
 
 from tasks import create
 from tasks.contract import SPLITS
+from tasks.rows import files_of, read_rows
 from tests.conftest import one_line
 from tests.tasks.conftest import require_conformance
+from zoo.registry import UserError
 
 
 def write(path: Path, rows, head=("text", "label")) -> str:
     if path.suffix == ".parquet":
-        pandas.DataFrame(rows, columns=list(head)).to_parquet(path)
+        path.write_bytes(parquet(*zip(*rows, strict=True), names=head))
     else:
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
             writer.writerows([head, *rows])
     return str(path)
+
+
+SIX = [(f"t{i}", "ab"[i % 2]) for i in range(6)]
+"""Rows that every odd file has before its own."""
+
+
+def lines(*rows, separator=",", end="\n") -> bytes:
+    cells = (separator.join(row) for row in [("text", "label"), *SIX, *rows])
+    return (end.join(cells) + end).encode()
+
+
+def objects(*rows) -> bytes:
+    six = ({"text": text, "label": label} for text, label in SIX)
+    texts = (row if isinstance(row, str) else json.dumps(row) for row in [*six, *rows])
+    return "\n".join(texts).encode()
+
+
+def parquet(texts, labels, names=("text", "label"), kinds=lambda arrow: (None, None)) -> bytes:
+    arrow, stream = pytest.importorskip("pyarrow"), io.BytesIO()
+    columns = [*map(arrow.array, (texts, labels), kinds(arrow))]
+    table = arrow.Table.from_arrays(columns, [*names])
+    pytest.importorskip("pyarrow.parquet").write_table(table, stream)
+    return stream.getvalue()
 
 
 ROWS = [(f'"é", {i}' if i % 4 else f"other\t{i}", "b" if i % 4 else "a") for i in range(200)]
@@ -38,8 +70,6 @@ def content(task):
 
 @pytest.mark.parametrize("suffix", [".csv", ".TSV", ".parquet"])
 def test_every_row_is_in_one_of_three_stratified_splits(tmp_path, suffix):
-    if suffix == ".parquet":
-        pytest.importorskip("pyarrow")
     task = create("table", path=write(tmp_path / f"my{suffix}", ROWS), quoted=suffix == ".TSV")
     require_conformance("table", path=task.path, quoted=task.quoted)
     splits = content(task)
@@ -96,7 +126,7 @@ def with_parts(*parts: str) -> list[tuple[str, str, str]]:
     return [(*row, part) for row, part in zip(PLAIN, parts, strict=True)]
 
 
-REJECTED = [
+UNUSABLE = [
     (PLAIN, {"text": "body"}), (PLAIN, {"split": "part"}), ([], {}),
     ([(f"{i}", "a") for i in range(8)], {}), ([(f"{i}", f"{i}") for i in range(300)], {}),
     (PLAIN[:5], {}), ([*PLAIN, ("", "a")], {}), ([*PLAIN[:2], ("x", "")], {}),
@@ -106,17 +136,16 @@ REJECTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rows", "options"), REJECTED)
+@pytest.mark.parametrize(("rows", "options"), UNUSABLE)
 def test_a_table_that_cannot_be_used_is_one_line(tmp_path, rows, options):
-    head = ("text", "label", "s")[: len(rows[0]) if rows else 2]
-    path = write(tmp_path / "my.csv", rows, head)
-    with one_line(*(path,) * ("max_len" not in options and "dev" not in options)):
+    path = write(tmp_path / "my.csv", rows, ("text", "label", "s")[: len(rows[0]) if rows else 2])
+    with one_line(*[path] * ("max_len" not in options and "dev" not in options)):
         create("table", path=path, **options).load("train")
 
 
 @pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
 def test_dev_has_several_names_and_is_a_share_of_train_where_none_is_given(tmp_path, name):
-    def numbers(parts: Sequence[str]) -> list[list[int]]:
+    def numbers(parts) -> list[list[int]]:
         rows = [(f"{i}", "ab"[i // 2 % 2], parts[i % len(parts)]) for i in range(12)]
         path = write(tmp_path / "my.csv", rows, ("text", "label", "part"))
         found = content(create("table", path=path, split="part"))
@@ -132,3 +161,221 @@ def test_a_missing_file_a_folder_or_a_pipe_is_one_line(tmp_path):
     for name in ("none.csv", "pipe.csv", "folder.csv", "x" * 300 + ".csv"):
         with one_line(name):
             create("table", path=str(tmp_path / name))
+
+
+def categories(arrow):
+    return None, arrow.dictionary(arrow.int8(), arrow.string())
+
+
+TEXTS, AB = [f"t{i}" for i in range(6)], ["a", "b"] * 3
+SIMILAR = [(text, "a") for text in ("2020-01-01", "007", "NaN", "\u2028")]
+TOKENS = [[i, 300, 7] for i in range(6)]
+
+QUOTED = [('"x', "a"), ('y"', "b"), ('"', "a")]
+ODD = [(t, "01") for t in ("007", "1.0", "1e3", "NA", "null", "nan", "None", "True")]
+
+READ = {
+    "a byte-order mark": (".csv", lambda: b"\xef\xbb\xbf" + lines(), []),
+    "a byte-order mark before JSON": (".jsonl", lambda: b"\xef\xbb\xbf" + objects(), []),
+    "CR alone": (".csv", lambda: lines(("x", "a"), end="\r"), [("x", "a")]),
+    "CRLF and empty lines": (".csv", lambda: lines(end="\r\n\r\n"), []),
+    "no last line end": (".tsv", lambda: lines(separator="\t").rstrip(), []),
+    "a long cell": (".csv", lambda: lines(("x" * 200_000, "a")), [("x" * 512, "a")]),
+    "NUL in a text": (".csv", lambda: lines(("x\0y", "a")), [("x\0y", "a")]),
+    "a quoted line break": (".csv", lambda: lines(('"x,\n""y"""', "b")), [('x,\n"y"', "b")]),
+    "quotation marks in TSV": (".tsv", lambda: lines(*QUOTED, separator="\t"), QUOTED),
+    "a backslash and a comment sign": (".csv", lambda: lines(("#\\n", "a")), [("#\\n", "a")]),
+    "texts that look like others": (".tsv", lambda: lines(*ODD, separator="\t"), ODD),
+    "gzip": (".csv.gz", lambda: gzip.compress(lines()), []),
+    "xz": (".tsv.xz", lambda: lzma.compress(lines(separator="\t")), []),
+    "bzip2": (".jsonl.bz2", lambda: bz2.compress(objects()), []),
+    "JSON that looks like others": (
+        ".ndjson", lambda: objects(*({"text": t, "label": a} for t, a in SIMILAR)), SIMILAR
+    ),
+    "unused keys": (".jsonl", lambda: objects({"text": "x", "label": "a", "n": [1]}), [("x", "a")]),
+    "binary texts": (".parquet", lambda: parquet([t.encode() for t in TEXTS], AB), []),
+    "large texts": (
+        ".parquet", lambda: parquet(TEXTS, AB, kinds=lambda pa: (pa.large_string(), None)), []
+    ),
+    "categories": (".parquet", lambda: parquet(TEXTS, AB, kinds=categories), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", READ)
+def test_an_odd_file_is_read_as_it_was_written(tmp_path, what):
+    suffix, make, rows = READ[what]
+    (tmp_path / f"my{suffix}").write_bytes(make())
+    splits = content(create("table", path=str(tmp_path / f"my{suffix}")))
+    assert sorted(row for part in splits.values() for row in part) == sorted([*SIX, *rows])
+
+
+LABELS = {
+    "integers": (["2", "10", "-1"] * 3, ["-1", "2", "10"]),
+    "decimals and integers": (["0.5", "10", "2.0"] * 3, ["0.5", "2.0", "10"]),
+    "numbers and a word": (["2", "10", "x"] * 3, ["10", "2", "x"]),
+    "an underscore": (["1_0", "2", "3"] * 3, ["1_0", "2", "3"]),
+    "whole numbers of Parquet": ([2, 10, -1] * 3, ["-1", "2", "10"]),
+    "truth values": ([True, False] * 3, ["False", "True"]),
+    "floats": ([2.0, 10.0, 0.5] * 3, ["0.5", "2.0", "10.0"]),
+    "dates": ([date(2020, 1, 2), date(2019, 1, 1)] * 3, ["2019-01-01", "2020-01-02"]),
+}
+
+
+@pytest.mark.parametrize("what", LABELS)
+def test_labels_are_read_as_texts_and_numbers_are_in_their_own_order(tmp_path, what):
+    values, names = LABELS[what]
+    texts = [f"t{i}" for i in range(len(values))]
+    (tmp_path / "my.parquet").write_bytes(parquet(texts, values))
+    task = create("table", path=str(tmp_path / "my.parquet"))
+    assert [task.class_name(target) for target in range(task.classes)] == names
+    found = {text: label for part in content(task).values() for text, label in part}
+    assert found == dict(zip(texts, map(str, values), strict=True))
+
+
+@pytest.mark.parametrize(("suffix", "make"), [
+    (".parquet", lambda: parquet(TOKENS, AB)),
+    (".jsonl", lambda: b"\n".join(b'{"text": [%d, 300, 7], "label": "%c"}' % (i, b"ab"[i % 2])
+                                  for i in range(6))),
+    (".parquet", lambda: parquet(TOKENS, AB, kinds=lambda pa: (pa.list_(pa.uint16(), 3), None))),
+])  # fmt: skip
+def test_lists_of_integers_are_tokens(tmp_path, suffix, make):
+    path = tmp_path / f"my{suffix}"
+    path.write_bytes(make())
+    task = create("table", path=str(path), max_len=4)
+    require_conformance("table", path=task.path)
+    splits = [task.load(name) for name in SPLITS]
+    assert task.vocabulary == 302 and splits[0].sequences.dtype == torch.int16
+    assert sorted(s for split in splits for s in split.sequences.tolist()) == [
+        [i + 1, 301, 8, 0] for i in range(6)
+    ]
+    assert {length for split in splits for length in split.lengths.tolist()} == {3}
+    assert sorted(t for s in splits for i in range(2) for t in task.show(s, i)) == [
+        f"{i} 300 7" for i in range(6)
+    ]
+    given = create("table", path=str(path), tokens=50_000)
+    assert given.vocabulary == 50_001 and given.load("dev").sequences.dtype == torch.int32
+    assert create("table", path=str(path), max_len=2).load("dev").sequences.shape[1] == 2
+    with one_line("tokens=300", path):
+        create("table", path=str(path), tokens=300)
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [
+    (254, torch.uint8), (255, torch.int16), (32_766, torch.int16), (32_767, torch.int32),
+])  # fmt: skip
+def test_tokens_are_in_the_smallest_type_that_holds_them(tmp_path, largest, dtype):
+    (tmp_path / "my.parquet").write_bytes(parquet([[i, largest] for i in range(6)], AB))
+    task = create("table", path=str(tmp_path / "my.parquet"), max_len=2)
+    splits = [task.load(name) for name in SPLITS]
+    assert {split.sequences.dtype for split in splits} == {dtype}
+    assert {row[1] for split in splits for row in split.sequences.tolist()} == {largest + 1}
+
+
+REJECTED = [
+    (".csv", lambda: b""), (".csv", lambda: b"text,label\ncaf\xe9,a\n"),
+    (".csv", lambda: lines().decode().encode("utf-16")), (".csv", lambda: lines(separator=";")),
+    (".txt", lines), (".parquet.gz", lambda: gzip.compress(b"PAR1")),
+    (".csv", lambda: b'text,label\n"a,b\n'),
+    (".csv", lambda: lines(('"x', "a"), ("y", "b"), ('so "z"', "a"))),
+    (".csv", lambda: lines(("x", "y", "a"))), (".tsv", lambda: lines(("x",), separator="\t")),
+    (".csv.gz", lambda: gzip.compress(lines())[:-12]), (".csv.gz", lines),
+    (".csv", lambda: lines(("x", "a "))), (".csv", lambda: lines(("x", " "))),
+    (".csv", lambda: lines(("x", "\x1b[31m"))), (".jsonl", lambda: objects([1, 2])),
+    (".jsonl", lambda: objects('{"text": "x"')), (".jsonl", lambda: objects("[" * 10**5)),
+    (".jsonl", lambda: objects({"text": "x"})),
+    (".jsonl", lambda: objects('{"text": "x", "text": "y", "label": "a"}')),
+    (".jsonl", lambda: objects({"text": None, "label": "a"})),
+    (".jsonl", lambda: objects({"text": "x", "label": np.nan})),
+    (".jsonl", lambda: objects({"text": "x", "label": 1})),
+    (".jsonl", lambda: objects({"text": [1], "label": "a"})),
+    (".jsonl", lambda: objects({"text": "\ud83d", "label": "a"})),
+    (".jsonl", lambda: objects({"text": "x", "label": "\ud83d"})),
+    (".parquet", lambda: pytest.importorskip("pyarrow") and b"PAR1"),
+    (".csv", lambda: b"text,label,text\n"), (".csv", lambda: b"text,,\n"),
+    (".parquet", lambda: parquet(TEXTS, AB, ("text", "text"))),
+    ("-quoted.tsv", lambda: lines(('"x\ny"', "a"), separator="\t")),
+]  # fmt: skip
+
+COLUMNS = [
+    ([1.5] * 6, AB), (TEXTS, TOKENS), (TEXTS, [0.0, np.nan] * 3), (TEXTS, [1, None] * 3),
+    ([{"a": "b"}] * 6, AB), ([[0.5]] * 6, AB), ([[1], [-1]] * 3, AB), ([[True]] * 6, AB),
+    ([[]] * 6, AB), ([[2**20]] * 6, AB), ([b"\xe9"] * 6, AB),
+]  # fmt: skip
+"""Texts and labels of Parquet."""
+
+REJECTED += [(".parquet", partial(parquet, *values)) for values in COLUMNS]
+
+
+@pytest.mark.parametrize(("suffix", "make"), REJECTED)
+def test_an_odd_file_that_cannot_be_read_is_one_line(tmp_path, suffix, make):
+    path = tmp_path / f"my{suffix}"
+    path.write_bytes(make())
+    with one_line(path):
+        create("table", path=str(path), quoted="quoted" in path.name)
+
+
+def shard(folder: Path, name: str, numbers) -> None:
+    folder.mkdir(exist_ok=True)
+    texts, labels = zip(*((f"t{i}", "ab"[i % 2]) for i in numbers), strict=True)
+    (folder / name).write_bytes(parquet(texts, labels))
+
+
+def test_a_folder_of_shards_is_one_table_and_its_digest_is_of_all(tmp_path):
+    shard(tmp_path / "all", "0.parquet", range(40))
+    shard(tmp_path / "part", "a.parquet", range(25))
+    shard(tmp_path / "part", "b.parquet", range(25, 40))
+    for name in ("README.md", "._a.parquet", ".cache"):
+        (tmp_path / "part" / name).write_bytes(b"\0\1")
+    (tmp_path / "part" / ".git").mkdir()
+
+    def digests(folder: str) -> list[str]:
+        task = create("table", path=str(tmp_path / folder))
+        return [task.load(name).digest() for name in SPLITS]
+
+    before = digests("all")
+    assert digests("part") == before
+    shard(tmp_path / "part", "b.parquet", [*range(25, 39), 41])
+    assert digests("part") != before
+
+
+@pytest.mark.parametrize("dev", ["dev", "validation", "val", None])
+def test_files_named_as_splits_are_the_splits(tmp_path, dev):
+    shard(tmp_path / "data", "train-00000-of-00002.parquet", range(20))
+    shard(tmp_path / "data", "train-00001-of-00002.parquet", range(20, 40))
+    shard(tmp_path / "data", "test-00000-of-00001.parquet", range(100, 110))
+    if dev:
+        shard(tmp_path / "data", f"{dev}.parquet", range(60, 64))
+    found = content(create("table", path=str(tmp_path / "data")))
+    numbers = {name: {int(text[1:]) for text, _ in part} for name, part in found.items()}
+    assert numbers["test"] == {*range(100, 110)}
+    assert numbers["dev"] == {*range(60, 64)} if dev else len(numbers["dev"]) == 4
+    assert numbers["train"] == {*range(40)} - numbers["dev"]
+
+
+FOLDERS = [
+    [], ["a.parquet", "more/b.parquet"], ["a.parquet", "a.csv"],
+    ["train.parquet", "test.parquet", "unlabelled.parquet"],
+    ["train.parquet", "val.parquet", "dev.parquet", "test.parquet"],
+    ["train.parquet", "validation.parquet"], ["a.parquet", "tokens.parquet"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", FOLDERS)
+def test_a_folder_that_is_no_table_is_one_line(tmp_path, names):
+    (tmp_path / "data").mkdir()
+    for i, name in enumerate(names):
+        shard((tmp_path / "data" / name).parent, Path(name).name, range(10 * i, 10 * i + 10))
+    if "tokens.parquet" in names:  # after texts
+        (tmp_path / "data" / "tokens.parquet").write_bytes(parquet(TOKENS, AB))
+    with one_line(tmp_path / "data"):
+        create("table", path=str(tmp_path / "data")).load("train")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["wide.csv", "wide.jsonl"])
+def test_a_table_of_very_many_columns_is_rejected_in_a_short_line(tmp_path, name):
+    columns = [f"c{n}" for n in range(200_000)]
+    rows = {".csv": ",".join(columns), ".jsonl": json.dumps(dict.fromkeys(columns, 1))}
+    (path := tmp_path / name).write_text(rows[path.suffix] + "\n")
+    with pytest.raises(UserError, match="and 199980 more") as raised:
+        read_rows(files_of(str(path)), ("text", "label", ""), True)
+    assert len(str(raised.value)) < 1000

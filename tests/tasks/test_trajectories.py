@@ -9,7 +9,6 @@ from tasks.control.environment import Environment
 from tasks.data.trajectories import ENDS, Trajectories, read
 from tests.conftest import one_line
 from tests.trajectories import PENDULUM, save
-from zoo.registry import UserError
 
 h5py = pytest.importorskip("h5py")
 
@@ -50,17 +49,14 @@ def test_both_forms_have_the_same_trajectories_in_order_of_their_numbers(tmp_pat
     assert plain.returns[-1] == pytest.approx(content["rewards"][-2:].sum())
 
 
-def test_steps_after_the_last_end_are_left_out(tmp_path):
+@pytest.mark.parametrize("lengths", [[3], [3, 2]])
+def test_trajectories_may_end_by_a_limit_alone_and_steps_after_the_last_end_are_left_out(
+    tmp_path, lengths
+):
     content = arrays()
+    content["timeouts"] |= content["terminals"] & (len(lengths) > 1)
     content["terminals"][:] = False
-    assert read(save(tmp_path / "a.hdf5", content)).lengths.tolist() == [3]
-
-
-def test_trajectories_may_end_by_a_limit_alone(tmp_path):
-    content = arrays()
-    content["timeouts"] |= content["terminals"]
-    content["terminals"][:] = False
-    assert read(save(tmp_path / "a.hdf5", content)).lengths.tolist() == [3, 2]
+    assert read(save(tmp_path / "a.hdf5", content)).lengths.tolist() == lengths
 
 
 def replaced(name, change):
@@ -103,13 +99,10 @@ def test_marks_of_ends_that_contradict_the_next_observations_are_rejected(tmp_pa
     lengths = (40, 25, 35)
     whole = read(save(tmp_path / "a.hdf5", continued(lengths, lengths)))
     assert whole.lengths.tolist() == [*lengths]
-    for content, step in (
-        (continued(lengths, (65, 35)), 39),  # two episodes would be one
-        (continued(lengths, lengths, shift=-1), 39),  # the mark is one step early
-        (continued(lengths, (100,)), 39),
-    ):
-        with one_line(f"next_observations of step {step}"):
-            read(save(tmp_path / "b.hdf5", content))
+    # Two episodes would be one, and a mark is one step early.
+    for marked, shift in (((65, 35), 0), (lengths, -1), ((100,), 0)):
+        with one_line("next_observations of step 39"):
+            read(save(tmp_path / "b.hdf5", continued(lengths, marked, shift)))
 
 
 @pytest.mark.parametrize("halved", [("observations",), ("next_observations",), ()])
@@ -122,7 +115,7 @@ def test_next_observations_may_be_of_another_precision_or_of_the_next_episode(tm
 
 
 def test_damaged_missing_and_foreign_files_are_rejected(tmp_path):
-    path = save(tmp_path / "a.hdf5", arrays())
+    save(tmp_path / "a.hdf5", arrays())
     (tmp_path / "cut.hdf5").write_bytes((tmp_path / "a.hdf5").read_bytes()[:1500])
     (tmp_path / "text.hdf5").write_text("no HDF5")
     for name in ("cut.hdf5", "text.hdf5", "none.hdf5", ""):
@@ -132,14 +125,9 @@ def test_damaged_missing_and_foreign_files_are_rejected(tmp_path):
     minari["episode_0/observations"] = minari["episode_0/observations"][:-1]
     with one_line("episode_0", "observations"):
         read(save(tmp_path / "b.hdf5", minari))
-    assert same(read(path), read(path))
 
 
 def link(file, other):
-    file["rewards"] = h5py.ExternalLink(other, "rewards")
-
-
-def link_in_a_group(file, other):
     file["unused/further"] = h5py.ExternalLink(other, "/")
     file["rewards"] = h5py.SoftLink("/unused/further/rewards")
 
@@ -154,7 +142,7 @@ def virtual_array(file, other):
     file.create_virtual_dataset("rewards", layout)
 
 
-@pytest.mark.parametrize("refer", [link, link_in_a_group, storage, virtual_array])
+@pytest.mark.parametrize("refer", [link, storage, virtual_array])
 def test_numbers_of_another_file_are_never_read(tmp_path, refer):
     other = save(tmp_path / "other.hdf5", arrays())
     path = save(tmp_path / "a.hdf5", {n: v for n, v in arrays().items() if n != "rewards"})
@@ -185,15 +173,12 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
     path = save(tmp_path / "a.hdf5", arrays())
     for name, use in (("h5py", lambda: read(path)), ("gymnasium", lambda: Environment(PENDULUM))):
         monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(UserError, match=rf"needs {name}.*'\.\[control\]'"):
+        with one_line(name, ".[control]"):
             use()
 
 
-@pytest.mark.parametrize(("use", "message"), [
-    (lambda: Environment("Nothing-v1"), "cannot be built"),
-    (lambda: Environment("CartPole-v1"), "bounded actions"),
-])  # fmt: skip
-def test_an_unfit_environment_is_rejected(use, message):
+@pytest.mark.parametrize("name", ["Nothing-v1", "CartPole-v1"])
+def test_an_unfit_environment_is_rejected(name):
     pytest.importorskip("mujoco")
-    with pytest.raises(UserError, match=message):
-        use()
+    with one_line(name):
+        Environment(name)

@@ -108,7 +108,7 @@ def test_an_own_set_is_what_the_archive_is(vowels):
 HEAD = "@classLabel true 1 -1\n@data\n"
 FIVE = HEAD + "1,2:1\n3,2:-1\n" * 3
 OWN = [
-    [], [("G_TEST", FIVE)], [(n, FIVE) for n in ("A_TRAIN", "A_TEST", "B_TRAIN", "B_TEST")],
+    None, [], [("G_TEST", FIVE)], [(n, FIVE) for n in ("A_TRAIN", "A_TEST", "B_TRAIN", "B_TEST")],
     [("A_TRAIN", FIVE), ("B_TEST", FIVE)],
     [("A_TRAIN", FIVE), ("A_TEST", FIVE.replace("1 -1", "-1 1"))],
     [("A_TRAIN", FIVE), ("A_TEST", HEAD + "1:2:1\n")],
@@ -121,12 +121,10 @@ OWN = [
 
 @pytest.mark.parametrize("files", OWN)
 def test_an_own_set_that_cannot_be_read_is_one_line(tmp_path, files):
-    for name, content in files:
+    for name, content in files or []:
         (tmp_path / (name if "." in name else f"{name}.ts")).write_text(content)
     with one_line(tmp_path):
-        create("series", path=str(tmp_path))
-    with one_line("nowhere"):
-        create("series", path="nowhere")
+        create("series", path=str(tmp_path if files is not None else tmp_path / "nowhere"))
 
 
 def test_the_family_is_imported_from_one_folder(vowels, home):
@@ -149,7 +147,6 @@ def test_train_and_dev_are_disjoint_and_stratified():
     assert sorted([*held["train"], *held["dev"]]) == [*range(len(targets))]
     counts, dev = np.bincount(targets), np.bincount(targets[held["dev"]], minlength=26)
     assert (abs(dev - counts / 5) < 1).all()
-    assert hold_out(targets)["dev"].tolist() == held["dev"].tolist()
 
 
 @pytest.mark.parametrize("name", SPLITS)
