@@ -64,7 +64,7 @@ def ask(
     needs: Sequence[str], operation: str, length: int, memory: float | None = None, *,
     suite: str = "laptop", store: Path | None = None,
 ) -> tuple[Values, Values, Values]:  # fmt: skip
-    """Return table, query and result of `advise`; costs of `store` replace the published ones."""
+    # Table, query and result; costs of `store` replace the published ones.
     chosen = find(suite)
     names = [question.name for question in chosen.questions]
     wanted: dict[str, None] = {}

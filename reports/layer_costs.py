@@ -67,8 +67,7 @@ def preferred_first(costs: pd.DataFrame) -> pd.DataFrame:
 
 
 class Exponent(NamedTuple):
-    """The exponent b of `cost = a N^b` with its 95 % interval."""
-
+    # The exponent b of `cost = a N^b` with its 95 % interval.
     value: float
     low: float
     high: float
@@ -79,11 +78,8 @@ class Exponent(NamedTuple):
 
 
 class Crossover(NamedTuple):
-    """The length from which a ratio stays below 1, as an interval, and the measured lengths.
-
-    An end of 0 is below the shortest length, an infinite one above the longest.
-    """
-
+    # The length from which a ratio stays below 1, as an interval, and the measured lengths. An end
+    # of 0 is below the shortest length, an infinite one above the longest.
     low: float
     high: float
     shortest: int

@@ -1,5 +1,6 @@
 """Numbers that papers published, and the results and costs of suites beside them."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -57,10 +58,9 @@ def _numbers() -> pd.DataFrame:
 
 
 def published(**fields: str) -> pd.DataFrame:
-    # Columns: `task` (its key), `attention`; `value`, and as `printed`; `unit` (%, s/1K steps, GB
-    # or normalised return); `reference`, source and table. Other options or another version make
-    # another key, which has no numbers. For a task that this project does not have, it is the name
-    # of the data set, or `average` for the mean over the paper's tasks.
+    # Columns: `task` (its key), `attention`, `value`, `printed` (the value as text), `unit`,
+    # `reference` (source and table). Another option or version is another key, without numbers.
+    # Tasks that this project lacks have the name of their data set; `average` is over all tasks.
     found = _numbers()
     for name, text in fields.items():
         found = found[found[name] == text]
@@ -103,20 +103,26 @@ def means(results: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     return pd.DataFrame.from_dict(lines, orient="index", columns=["questions", "here", "published"])
 
 
-def correlations(answers: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    # Columns: `title` of the question, `reference`, `rows` that both have, `tau`, `low`, `high`.
-    found = []
+def correlation(ours: pd.Series, theirs: pd.DataFrame) -> dict[str, float]:
+    # `rows` of both; `tau` (1: the same order) with the ends `low` and `high` of its interval, NaN
+    # with fewer than `FEWEST` rows, or if all numbers of one side are equal.
+    sides = [ours, theirs.set_index("attention")["value"]]
+    both = pd.concat(sides, axis=1, join="inner").astype(float).dropna()
+    enough = len(both) >= FEWEST and (both.nunique() > 1).all()
+    ends = tau(*both.to_numpy().T) if enough else (math.nan,) * 3
+    return {"rows": len(both), **dict(zip(("tau", "low", "high"), ends, strict=True))}
+
+
+def correlations(answers: pd.DataFrame, suite: Suite) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     for question in (question for question in suite.questions if question.published):
         ours = answers[answers["question"] == question.name]
         ours = ours.drop_duplicates("attention").set_index("attention")["mean"].dropna()
         for reference in suite.published:
             theirs = published(task=question.published, reference=reference)
-            both = pd.concat([ours, theirs.set_index("attention")["value"]], axis=1, join="inner")
-            if len(both) >= FEWEST:
-                ends = dict(zip(("tau", "low", "high"), tau(*both.to_numpy().T), strict=True))
-                found.append({"title": question.title, "reference": reference, "rows": len(both),
-                              **ends})  # fmt: skip
-    return pd.DataFrame(found, columns=["title", "reference", "rows", "tau", "low", "high"])
+            of_both = correlation(ours, theirs)
+            found.append({"title": question.title, "reference": reference, **of_both})
+    return [line for line in found if line["rows"] >= FEWEST]
 
 
 def gpu_hours(efforts: pd.DataFrame) -> pd.DataFrame:
@@ -147,12 +153,10 @@ def section(results: pd.DataFrame, suite: Suite) -> str:
 
 
 def step_costs(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
-    # The first row is the one that published ratios refer to. Of several machines and precisions
-    # those with the most of the wanted steps are used.
-    # Columns: as `wanted` and `costs`; `time` (seconds of 1,000 steps) with its quartiles, `memory`
-    # (peak of a step, 10^9 bytes), `time_over_first`, `memory_over_first` (relative to the first
-    # row), each of them with `published_` before its name, too; and `source`. Empty where nothing
-    # was measured.
+    # Published ratios refer to the first row. The machine and precision with most of the wanted
+    # steps are used. Columns: those of `wanted` and `costs`; `time` (seconds of 1,000 steps) with
+    # its quartiles, `memory` (peak of a step, 10^9 bytes), `time_over_first`, `memory_over_first`
+    # (relative to the first row), each also with the prefix `published_`; `source`.
     costs = costs[costs["shape"].isin(wanted["shape"])] if len(costs) else costs
     if costs.empty:
         return pd.DataFrame()
@@ -186,8 +190,8 @@ def step_costs(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
 
 
 def step_files(found: pd.DataFrame, suite: Suite) -> dict[str, bytes]:
-    page, table = _page(found, suite).encode(), frame_csv(headed(found, CSV))
-    return {f"{suite.name}.md": page, f"{suite.name}.csv": table}
+    table = frame_csv(headed(found, CSV))
+    return {f"{suite.name}.md": _page(found, suite).encode(), f"{suite.name}.csv": table}
 
 
 def step_lines(found: pd.DataFrame) -> list[dict[Any, Any]]:

@@ -31,11 +31,9 @@ SOLVED = 90.0  # The accuracy in percent with which a position is solved
 
 
 class Rise(NamedTuple):
-    """The rise of a curve over its late part: its slope times its span, and its standard error."""
-
-    rise: float
-    error: float
-    distance: float
+    rise: float  # Over the late part of a curve: its slope times its span
+    error: float  # Standard error
+    distance: float  # From the last score to the ceiling
 
     @property
     def is_rising(self) -> bool:
@@ -45,8 +43,7 @@ class Rise(NamedTuple):
 def rise_of(
     steps: Sequence[float], scores: Sequence[float], budget: int, ceiling: float, sign: int = 1
 ) -> Rise:
-    # `sign` is 1 where more is better, else -1; the distance is that of the last score to
-    # `ceiling`.
+    # `sign` is 1 where more is better, else -1.
     x, y = np.asarray(steps, dtype=float), sign * np.asarray(scores, dtype=float)
     late = x >= LATE * budget
     x, y = x[late], y[late]

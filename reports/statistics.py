@@ -53,12 +53,8 @@ def separable_pairs(samples: Sequence[Sample]) -> NDArray[np.bool_]:
 
 
 class Differences(NamedTuple):
-    """The means of rows i minus the means of rows j, (r, r), with their standard errors.
-
-    `share` of the variance is due to seeds. `seeds` and `clusters` are the degrees of freedom of
-    its two parts.
-    """
-
+    # The means of rows i minus the means of rows j, (r, r), with their standard errors. `share` of
+    # the variance is due to seeds; `seeds` and `clusters` are the degrees of freedom of its parts.
     mean: Array
     error: Array
     share: Array

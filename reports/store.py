@@ -46,11 +46,8 @@ def results_in(
     content: stores.Content, suites: Sequence[str] = (), *, published: bool | None = None,
     attentions: Sequence[str] = (), questions: Sequence[str] = (),
 ) -> Results:  # fmt: skip
-    """Return the results in a store, whose content is given, or of the suites that are named.
-
-    `published` adds the published runs to each suite, by default where one is of this package.
-    `attentions` and `questions` leave out others, after all are compared.
-    """
+    # Without `suites`, those of the runs. `published` adds the published runs to each suite, by
+    # default if one is of this package. `attentions` and `questions` filter after the comparison.
     named, runs = _named(suites, questions), content.runs
     if published is None:
         published = stores.PUBLISHED.is_dir() and any(of.name in names() for of in named.values())
@@ -96,10 +93,8 @@ def _named(suites: Sequence[str], questions: Sequence[str]) -> dict[str, Suite]:
 
 def _with_published(content: stores.Content) -> stores.Content:
     if not stores.PUBLISHED.is_dir():
-        raise UserError(
-            f"--with-published is not possible: {stores.PUBLISHED} is not a folder; use a clone"
-            " of the repository"
-        )
+        problem = f"{stores.PUBLISHED} is not a folder; use a clone of the repository"
+        raise UserError(f"--with-published is not possible: {problem}")
     is_published = [store.resolve() for store in content.stores] == [stores.PUBLISHED.resolve()]
     return content if is_published else stores.content(stores.PUBLISHED) | content
 
@@ -135,12 +130,8 @@ def write_report(
     found: Results, folder: Path, *, latex: bool = False, curves: bool = False,
     tensorboard: Path | None = None, tasks: Sequence[str] = (), attentions: Sequence[str] = (),
 ) -> list[Path]:  # fmt: skip
-    """Write the pages of the results in a store to a folder; return their paths.
-
-    Suites have a file for LaTeX with `latex`, or where it is there already. With `curves`, the
-    curves of runs of `tasks` and `attentions` (none for all) are drawn; `tensorboard` is their
-    event folder.
-    """
+    # `curves` draws the curves of the runs of `tasks` and `attentions` (empty for all);
+    # `tensorboard` is their event folder.
     names = {of.suite.name for of in found.suites}
     # A file that is there already would be of older records.
     files = files_of(found, latex={n for n in names if latex or (folder / f"{n}.tex").is_file()})
@@ -152,10 +143,8 @@ def write_report(
                 if (not tasks or run.spec.task.name in tasks)
                 and (not attentions or run.spec.attention in attentions)]  # fmt: skip
         if not any(run.curve for run in runs):
-            raise UserError(
-                f"store {str(found.content.stores[-1])!r} has no run with a curve and these names; "
-                "make one with: harness run"
-            )
+            store = f"store {str(found.content.stores[-1])!r}"
+            raise UserError(f"{store} has no such run with a curve; make one with: harness run")
         events = write_events(runs, tensorboard) if tensorboard else []
         files |= files_of_curves(frame.of_records(runs), frame.of_curves(runs))
     require_writable(folder, str(folder), "give another --out")
@@ -163,7 +152,6 @@ def write_report(
 
 
 def write_site(suite: str, store: Path | None, out: Path) -> list[Path]:
-    """Write the page of a suite, of the published records or those of a store; its path."""
     from reports.site import NAME, site
 
     chosen, folder = find(suite), require_folder(store or stores.stores_of(None)[0])
@@ -175,13 +163,11 @@ def write_site(suite: str, store: Path | None, out: Path) -> list[Path]:
 
 
 def write_costs(store: Path) -> list[Path]:
-    """Write the pages of the costs in a store; return their paths."""
     every = stores.with_warnings(CostStore.within(store).read())[0]
     return write_pages(within(store, cost.files(frame.of_costs(every))))
 
 
 def summary(outcomes: "Outcomes", store: Path) -> tuple[Tables, list[dict[Hashable, Any]]]:
-    """The tables of runs, and a line for each of them; `store` has their costs."""
     paths, measured = Store(store), CostStore.within(store).read()[0]
     runs = frame.of_records((record for record, _ in outcomes), measured)
     of = unnamed.tables_of(runs, stores.rules_of(store), frame.of_costs(measured), described())
@@ -192,16 +178,12 @@ def summary(outcomes: "Outcomes", store: Path) -> tuple[Tables, list[dict[Hashab
 
 
 def matrix_of(suite: Suite, store: Path) -> Tables | None:
-    """The tables of a suite from the runs of a store; None without any."""
     found = stores.content(store)
     return tables_of(suite, found) if suite.key in {*found.runs.get("suite", ())} else None
 
 
 def comparison(texts: Sequence[str], found: Results) -> tuple[pd.DataFrame, str]:
-    """The differences between the rows that each text names as A,B, as a frame and as text.
-
-    Holm's correction is over the comparisons that are named, in each question.
-    """
+    # Each text names two rows, A,B. Holm's correction counts the named comparisons of a question.
     answers = [of.answers for of in found.suites]
     rows = {row for table in answers for row in table["row"]}
     named = [_pair(text, rows) for text in texts]
@@ -235,10 +217,7 @@ def _pair(text: str, rows: set[str]) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def write_study(
-    study: "Study",
-) -> tuple[list[dict[Hashable, Any]], list[Path]]:
-    """Make the results of a study that its store lacks, and write its pages; rows and paths."""
+def write_study(study: "Study") -> tuple[list[dict[Hashable, Any]], list[Path]]:
     store = StudyStore.within(study.store)
     made = [*study.tables(Store(study.store))]
     store.require_writable()

@@ -13,14 +13,8 @@ import numpy as np
 import pandas as pd
 
 from harness.recipes import declared
-from harness.records.interval import (
-    Interval,
-    Sample,
-    in_unit,
-    interval,
-    interval_like,
-    interval_of,
-)
+from harness.records import interval as intervals
+from harness.records.interval import Interval, Sample, in_unit
 from harness.records.record import Metric
 from harness.records.suites import Suite
 from reports import shown, statistics
@@ -47,40 +41,24 @@ NO_BASELINES = pd.DataFrame(columns=["data", "name", "score"])
 
 @dataclass(frozen=True)
 class SuiteResults:
-    """The results of a suite.
-
-    Attributes:
-        rows: the rows that are listed first, each with its variant.
-        seeds: the runs that are results.
-        left_out: what other runs there are, in one sentence; empty where there are none.
-        questions: the results of each question by its name.
-    """
-
     key: str
-    rows: Mapping[str, str]
-    seeds: pd.DataFrame
+    rows: Mapping[str, str]  # The rows that are listed first, each with its variant
+    seeds: pd.DataFrame  # The runs that are results
     questions: "Mapping[str, QuestionResults]"
-    left_out: str = ""
+    left_out: str = ""  # A sentence on the other runs; empty if there are none
     progress: pd.DataFrame = field(default_factory=lambda: progress(pd.DataFrame(), {}))
 
     def answers(self) -> pd.DataFrame:
-        """The result of each row on each question.
-
-        Returns:
-            A line for each row and question. Columns: `row`, `attention`, `question`, `metric`,
-            `better` (`higher` or `lower`); `mean`, `low`, `high` (in the unit of the metric,
-            accuracies in percent; NaN without a finished run), as texts `text` and `interval`;
-            `seeds`, the finished ones; `status` (`ok`, how runs ended, or empty without runs: a
-            question whose form it lacks, or that was not run); `rank_group` (letters: rows that
-            share one are not separable; empty where not ranked) and `not_compared` (why not);
-            `baseline`, `baseline_value` and `baseline_interval`, the strongest of the constant
-            and shallow baselines and of the other models without attention; `at_baseline`,
-            whether the row is a model without attention, or its interval is not above the
-            interval of each of them; `answered`, whether it is; `known_failures` of its checks;
-            `state_bytes` of decoding, of the whole model; the columns of
-            `reports.progress.progress`; `best`, whether the row solves the question, or no row is
-            separably better.
-        """
+        # A line for each row and question. Columns: `row`, `attention`, `question`, `metric`,
+        # `better` (`higher` or `lower`); `mean`, `low`, `high` (in the unit of the metric; NaN
+        # without a finished run), as text `text` and `interval`; `seeds` that finished; `status`
+        # (`ok`, the ends of failed runs, or empty without runs); `rank_group` (letters: rows that
+        # share one are not separable; empty if not ranked), `not_compared` (the reason);
+        # `baseline`, `baseline_value`, `baseline_interval` of the strongest baseline, shallow or a
+        # model without attention; `at_baseline`: a model without attention, or the interval is not
+        # above all of theirs; `answered`: it is above; `known_failures` of its checks;
+        # `state_bytes` of decoding, of the whole model; `best`: the row solves the question, or no
+        # row is separably better; and the columns of `reports.progress.progress`.
         names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))
         attention = {**self.rows, **names}
         index = pd.Index(attention, name="row")
@@ -200,22 +178,13 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
 
 @dataclass(frozen=True)
 class QuestionResults:
-    """The results of a question: what is needed to compare its rows.
-
-    Attributes:
-        samples: the stored answers of the finished seeds by row; higher is better.
-        models: the rows without attention.
-        rules: the scores of the baselines of the task by name, with intervals over test examples.
-        needed: the finished seeds that a model without attention needs to be a baseline.
-    """
-
     metric: Metric
     scores: Mapping[str, Interval]
     seeds: Mapping[str, int]
-    samples: Mapping[str, Sample]
-    models: frozenset[str]
-    rules: Mapping[str, Interval]
-    needed: int = 1
+    samples: Mapping[str, Sample]  # Answers of the finished seeds by row; higher is better
+    models: frozenset[str]  # The rows without attention
+    rules: Mapping[str, Interval]  # Baselines of the task, with intervals over test examples
+    needed: int = 1  # Finished seeds that make a model without attention a baseline
 
     def baselines(self, row: str) -> dict[str, Interval]:
         models = {name: self.scores[name] for name in self.models
@@ -281,16 +250,17 @@ def question_results(
         stored = None if seeds["sample"].isna().any() else Sample.of([*seeds["sample"]])
         if stored:
             samples[row] = stored
-            scores[row] = interval_of(stored, metric)
+            scores[row] = intervals.interval_of(stored, metric)
             continue
         # Without stored answers only accuracies have an interval.
         means = [metric.mean(score) for score in seeds["score"]]
         if all(0 <= mean <= 1 for mean in means):
-            scores[row] = in_unit(interval(means, int(seeds["test_examples"].iloc[0])), metric)
+            examples = int(seeds["test_examples"].iloc[0])
+            scores[row] = in_unit(intervals.interval(means, examples), metric)
     models = frozenset(finished.loc[finished["baseline"], "row"]) & scores.keys()
     same = baselines[baselines["data"] == latest["data"]]
     rules = {
-        rule: in_unit(interval_like(metric.mean(score), [*samples.values()]), metric)
+        rule: in_unit(intervals.interval_like(metric.mean(score), [*samples.values()]), metric)
         if samples
         else Interval(score, score, score)
         for rule, score in zip(same["name"], same["score"], strict=True)

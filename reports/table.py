@@ -24,22 +24,12 @@ Line = Mapping[Hashable, Any]
 
 
 class Cell(NamedTuple):
-    """The text of a score; an output that has only plain text joins what it shows.
-
-    Attributes:
-        seeds: how many seeds reach the ceiling, `3/5`, where neither all nor none do; what is
-            missing of the runs.
-        rising: whether the curve still rises.
-        at_baseline: whether the score is not better than every baseline.
-        is_best: whether no other is separably better.
-    """
-
     text: str
     interval: str = ""
-    seeds: str = ""
-    rising: bool = False
-    at_baseline: bool = False
-    is_best: bool = False
+    seeds: str = ""  # Seeds at the ceiling, `3/5`, if neither all nor none; missing runs
+    rising: bool = False  # The curve still rises
+    at_baseline: bool = False  # Not better than every baseline
+    is_best: bool = False  # No other score is separably better
 
     @property
     def marks(self) -> str:
@@ -48,36 +38,19 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column of a table.
-
-    Attributes:
-        name: of its values in the frame and the CSV file.
-        of: the source of its values; the module of the table says of which form.
-        heading: with its `unit`, if it has one.
-        write: gives the text of its value.
-        text: gives the text of a line, where that depends on more than the value.
-        outputs: the outputs that show it.
-        short: the heading on a terminal, if it is another.
-        note: the explanation below the table of a page.
-        length: the number of tokens of a cost.
-        descending: whether the site first sorts it from the most to the least.
-        only_if_any: left out where no line has a value other than 0.
-        csv: the heading in a CSV file, if it is another than the name.
-    """
-
-    name: str
-    of: Any = None
+    name: str  # Of its values in the frame and the CSV file
+    of: Any = None  # The source of its values; see the module of the table
     heading: str = ""
-    unit: str = ""
-    write: Callable[[Any], str | Cell] = str
-    text: Callable[[Line], str | Cell] | None = None
-    outputs: Sequence[str] = OUTPUTS
-    short: str = ""
-    note: str = ""
-    length: int = 0
-    descending: bool = False
-    only_if_any: bool = False
-    csv: str = ""
+    unit: str = ""  # Follows the heading
+    write: Callable[[Any], str | Cell] = str  # Gives the text of a value
+    text: Callable[[Line], str | Cell] | None = None  # Gives a text that depends on the whole line
+    outputs: Sequence[str] = OUTPUTS  # The outputs that show it
+    short: str = ""  # Another heading on a terminal
+    note: str = ""  # The explanation below the table of a page
+    length: int = 0  # The tokens of a cost
+    descending: bool = False  # The site first sorts it from the most to the least
+    only_if_any: bool = False  # Left out if no line has a value other than 0
+    csv: str = ""  # Another heading in a CSV file
 
     @property
     def title(self) -> str:
@@ -129,11 +102,11 @@ class Table(NamedTuple):
 
 
 def grid(
-    frame: pd.DataFrame, corner: Column, across: Mapping[Any, str],
-    key: str, text: Callable[[Line], str | Cell],
+    frame: pd.DataFrame, corner: Column, across: Mapping[Any, str], key: str,
+    text: Callable[[Line], str | Cell],
 ) -> Table:  # fmt: skip
-    # The `frame` has a line for each cell. Its column `corner.name` is the first one of the table;
-    # its column `key` chooses another, whose heading is in `across`. `text` is that of a cell.
+    # `frame` has a line for each cell: `corner.name` names the row, `key` the column, whose heading
+    # is in `across`. `text` writes a cell.
     found: dict[Any, dict[Hashable, Any]] = {}
     for line in frame.to_dict("records"):
         found.setdefault(line[corner.name], {corner.name: line[corner.name]})[key, line[key]] = line

@@ -19,14 +19,11 @@ NAME = "runs"  # Of the suite and its files
 
 # Words for fields whose names are not clear
 WORDS = {
-    "model.dim": "width",
-    "model.feed_forward": "feed-forward width",
-    "model.head": "classifier width",
-    "model.short_conv": "taps of short convolutions",
-    "train.warmup": "warm-up steps",
-    "train.lr": "learning rate",
+    "model.dim": "width", "model.feed_forward": "feed-forward width",
+    "model.head": "classifier width", "model.short_conv": "taps of short convolutions",
+    "train.warmup": "warm-up steps", "train.lr": "learning rate",
     "train.evaluations": "validation evaluations",
-}
+}  # fmt: skip
 
 # The name of a question of no suite, as `harness.records.spec.Question` has it
 TITLE = re.compile(
@@ -56,7 +53,6 @@ def tables_of(
 
 
 def chosen(runs: pd.DataFrame) -> tuple[Suite, pd.DataFrame]:
-    """The suite of runs, and those of them that its tables show."""
     suite, runs = _suite(runs, pd.DataFrame(), {})
     runs = comparable(runs, suite)
     return suite, final_runs(runs[runs["left_out"] == ""], ["question", "row"])
@@ -65,8 +61,8 @@ def chosen(runs: pd.DataFrame) -> tuple[Suite, pd.DataFrame]:
 def _suite(
     runs: pd.DataFrame, costs: pd.DataFrame, asks: Mapping[str, str]
 ) -> tuple[Suite, pd.DataFrame]:
-    # The runs of a question share `question.id` and the kind of device. Its title is what it does
-    # not share with the others, in words; the suite is called the tasks, and what all share.
+    # The runs of a question share `question.id` and the kind of device. Its title has the words
+    # that not all questions share; the title of the suite has the tasks and the shared words.
     keys = ["question.id", "device"]
     first = runs.sort_values(["title", *keys]).drop_duplicates(keys).to_dict("records")
     words = [_words(run) for run in first]
@@ -111,23 +107,20 @@ def _words(run: Line) -> list[str]:
                if name not in usual or str(usual[name]) != str(value)}  # fmt: skip
     return [
         found["task"], f"recipe {recipe}",
-        *(f"{_field(path)} {value}".strip() for path, value in changes.items()),
+        *(f"{WORDS.get(path, path.rpartition('.')[2].replace('_', ' '))} {value}".strip()
+          for path, value in changes.items()),
         *filter(None, [(found["matched"] or "")[2:], "tuned" * bool(found["tuned"])]),
         *([run["metric"]] if run["metric"] != "accuracy" else []),
     ]  # fmt: skip
 
 
 def _options(recipe: str, task: str) -> Mapping[str, Any]:
-    # The options that a question of a built-in suite has; none for other recipes.
+    # The options of a question of a built-in suite; empty for other recipes.
     key, _, question = recipe.rpartition("/")
     suite = find(name) if (name := key.partition("@")[0]) in names() else None
     if suite is None or suite.key != key or question not in {of.name for of in suite.questions}:
         return {}
     return of_question(suite, question).of_task(task).options
-
-
-def _field(path: str) -> str:
-    return WORDS.get(path, path.rpartition(".")[2].replace("_", " "))
 
 
 def _names(titles: Sequence[str]) -> list[str]:

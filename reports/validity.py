@@ -13,7 +13,7 @@ import pandas as pd
 from harness.records.frame import best_first
 from reports import papers
 from reports.markdown import rendered
-from reports.statistics import between, tau
+from reports.statistics import between
 from reports.text import outdated_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ NOT_RUN = "not run"  # The verdict where one of the two variants has not all of 
 AT_CEILING = "not reproduced: both solve it"
 
 LOWER = ("perplexity",)  # The units of published numbers of which less is better
-FEWEST = papers.FEWEST  # Rows in common with a published table below which there is no correlation
 
 ARXIV = re.compile(r"\b\d{4}\.\d{5}\b")
 
@@ -52,11 +51,10 @@ def orderings(
     questions: Collection[str] = (),
 ) -> pd.DataFrame:  # fmt: skip
     # A line for each ordering: its fields; `first` and `second`, the means of the two rows;
-    # `difference`, positive if the order is the published one, with its 95 % interval, `low` to
-    # `high`: of the pair, or else the sum of the intervals of both (`pairs` are of questions, and
-    # of the probes that its column `probe` names); `verdict`; `rising`, which of the two still
-    # improve; `below_control`, whether the second is worse than the model without attention that
-    # the file names for the question.
+    # `difference`, positive in the published order, with its 95 % interval `low` to `high`: of the
+    # pair, or else the sum of both intervals (`pairs` of questions have an empty `probe`);
+    # `verdict`; `rising`, the variants that still improve; `below_control`, whether the second is
+    # worse than the model without attention that the file names for the question.
     chosen = {*(questions or answers["question"])}
     empty = {"probe": "", "explanation": "", "later": False}
     asked = [ordering for ordering in published() if ordering["question"] in chosen]
@@ -117,22 +115,16 @@ def _interval(pair: pd.DataFrame, sign: int) -> list[float]:
 
 
 def correlations(answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
-    # A line for each table: `question`, `probe`, `task`, `reference`; `rows`, those that both have;
-    # `tau` (1: the same order) with the ends `low` and `high` of its interval, NaN with fewer than
-    # `FEWEST` rows, or where all numbers of one side are equal.
+    # A line for each table: `question`, `probe`, `task`, `reference`, and `papers.correlation`.
     found = []
     for of in _file()["tables"]:
         ours = _results(of, answers, probes)
         signs = ours["better"].map({"higher": 1, "lower": -1}).astype(float)
         ours = ours["mean"].astype(float) * signs
         for reference, table in papers.published(task=of["task"]).groupby("reference", sort=False):
-            theirs = table.set_index("attention")["value"]
-            theirs = theirs * (-1 if table["unit"].iloc[0] in LOWER else 1)
-            both = pd.concat([ours, theirs], axis=1, join="inner").astype(float)
-            enough = len(both) >= FEWEST and (both.nunique() > 1).all()
-            ends = tau(*both.to_numpy().T) if enough else (math.nan,) * 3
-            found.append({"probe": "", **of, "reference": reference, "rows": len(both),
-                          **dict(zip(("tau", "low", "high"), ends, strict=True))})  # fmt: skip
+            sign = -1 if table["unit"].iloc[0] in LOWER else 1
+            of_both = papers.correlation(ours, table.assign(value=sign * table["value"]))
+            found.append({"probe": "", **of, "reference": reference, **of_both})
     return pd.DataFrame(found)
 
 
@@ -187,7 +179,7 @@ def page(of: "Tables", unnamed: "Tables | None" = None) -> str:
     return rendered(
         "validity.md.j2", sentence=sentence(found), orderings=found.to_dict("records"),
         experiments=experiments(unnamed, suite()) if unnamed else [],
-        tables=tables.to_dict("records"), fewest=FEWEST, contradicted=CONTRADICTED,
+        tables=tables.to_dict("records"), fewest=papers.FEWEST, contradicted=CONTRADICTED,
         note=outdated_text(of.seeds) if is_tested else "",
         link=lambda text: ARXIV.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", text),
     )  # fmt: skip

@@ -23,13 +23,15 @@ MOST_NEEDS = 4  # The most questions of a query whose result the site has
 
 
 def advice_text(table: Values, query: Values, result: Values, *, why: bool = False) -> str:
-    """The result of `reports.advice.rules.advise` as text, with all reasons if `why`."""
     key, _ = rules.setting_of(table, query)
     uses = {of["row"]: [*map(PLACES.get, of["uses"])] for of in result["members"] if of["uses"]}
     return rendered(
         "advice.txt.j2", table=table, query=query, result=result, setting=table["setting"],
-        label=rules.label_of(key), members=_members(table, query, result, key), why=why,
-        listed=_listed, notes=table["notes"], uses=uses,
+        label=rules.label_of(key), members=_members(table, query, result, key), why=why, uses=uses,
+        notes=table["notes"], listed=lambda what, names: fill(
+            f"{what}: {', '.join(names)}", WIDE, subsequent_indent="  ", break_long_words=False,
+            break_on_hyphens=False,
+        ),
         sentence=fill(recommendation(table, query, result), WIDE),
     ).rstrip("\n")  # fmt: skip
 
@@ -45,13 +47,8 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
     others = [of for of in result["members"] if of["row"] != member["row"]]
     others.sort(key=lambda of: (of["row"] not in member["inseparable"], of["time"]))
     after = ", ".join(f"{of['row']} ({_time(table, key, of)})" for of in others[:RUNNERS_UP])
-    worse = (
-        ""
-        if max(member["groups"]) == 1
-        else (
-            " No variant that is left is among the best of every question; this one comes closest."
-        )
-    )
+    worse = " No variant that is left is among the best of every question; this one comes closest."
+    worse *= max(member["groups"]) > 1
     return (
         f"Use {member['row']} for {needs}: {_time(table, key, member)}{unit}, "
         f"{bytes_text(member['memory'])} ({rules.label_of(key)}, {query['length']:,} tokens)."
@@ -60,17 +57,12 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
 
 
 def choices(table: Values) -> Values:
-    """The results of `advise`, for any memory, to each query of one form that the site can ask.
-
-    They are: the measured lengths and the powers of two between them, every pass, and up to
-    `MOST_NEEDS` usable questions of one form. A limit of memory only leaves out rows: a row
-    that dominates another needs no more memory, so the others stay in the Pareto set.
-
-    Returns:
-        `lengths`, and `results` by `pass length needs` (of no usable question the form is in place
-        of `needs`): of `advise`, with the `key` of the costs. A member has more: its `cells`, and
-        the `recommended` member, with the `sentence`, where none may need more memory than it.
-    """
+    # The results of `advise` to every query of the site: the measured lengths and the powers of two
+    # between them, every pass, up to `MOST_NEEDS` usable questions of one form, any memory. A limit
+    # of memory only removes rows: a row that dominates another needs no more memory.
+    # `results` has the keys `pass length needs`, with a form for `needs` without a usable question.
+    # Each member has its `cells`, and the `recommended` member with the `sentence` if its memory is
+    # the limit.
     measured = {*chain.from_iterable(table["lengths"].values())}
     shortest, longest = min(measured, default=1), max(measured, default=1)
     lengths = sorted(measured | {n for n in (2**k for k in range(40)) if shortest < n < longest})
@@ -101,11 +93,6 @@ def choices(table: Values) -> Values:
     return {"lengths": lengths, "results": results}
 
 
-def _listed(what: str, names: Sequence[str]) -> str:
-    return fill(f"{what}: {', '.join(names)}", WIDE, subsequent_indent="  ",
-                break_long_words=False, break_on_hyphens=False)  # fmt: skip
-
-
 def _members(table: Values, query: Values, result: Values, key: str) -> str:
     if not result["members"]:
         return ""
@@ -117,7 +104,7 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
 
 
 def _cells(table: Values, key: str, member: Values) -> list[str]:
-    low, high = (number(_scale(table, key) * member[f"time.{end}"]) for end in ("q1", "q3"))
+    low, high = (_time(table, key, member, f"time.{end}") for end in ("q1", "q3"))
     groups = zip(member["groups"], member["solved"], member["seeds"], strict=True)
     return [
         member["row"],
@@ -130,9 +117,5 @@ def _cells(table: Values, key: str, member: Values) -> list[str]:
     ]  # fmt: skip
 
 
-def _time(table: Values, key: str, member: Values) -> str:
-    return number(_scale(table, key) * member["time"])
-
-
-def _scale(table: Values, key: str) -> int:
-    return 1 if table["units"][key] == "ratio" else 1000
+def _time(table: Values, key: str, member: Values, name: str = "time") -> str:
+    return number((1 if table["units"][key] == "ratio" else 1000) * member[name])

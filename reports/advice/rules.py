@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -66,7 +65,6 @@ def label_of(key: str) -> str:
 
 
 def bytes_text(count: float | None) -> str:
-    """Bytes with three significant digits: `8.00 KiB`."""
     if count is None:
         return NOTHING
     power = min(int(math.log(max(count, 1), 1024)), len(UNITS) - 1)
@@ -82,17 +80,16 @@ def bytes_in(text: str) -> int:
 
 
 def advise(table: Values, query: Values) -> Values:
-    """The rows that suit a query: `length`, `pass`, `memory` (bytes, or None), `needs` (questions).
+    """Return the rows that suit a query: `length`, `pass`, `memory` (bytes, or None), `needs`.
 
     Returns:
-        `members` of the Pareto set (no other row is at least as good in groups, time and memory and
-        better in one) in order of time, each with its figures, the `probability` of membership,
-        the `inseparable` rows, whose results do not differ, those that it is `tied` with, and where
-        it can be used (`uses`); the `recommended` one (see `best`); `dominated` rows;
-        `excluded` rows by reason; the `memory` of the others; `inferred`: those whose cost was not
-        measured; needed questions without evidence (`unanswered`), `not_run` among them, and the
-        command that runs them (`run`); `commands` that measure what else is missing; `refused`: why
-        there is no result, empty where there is one.
+        `refused`: the reason without a result, else empty. `members`: the Pareto set of groups,
+        time and memory, ordered by time, each with the `probability` of membership, the
+        `inseparable` rows, whose results do not differ, the `tied` rows and its `uses`.
+        `recommended`: see `best`. `dominated` rows. `excluded` rows by reason. `memory` of all
+        others. `inferred` rows, whose costs are of their layers. `unanswered`: needed questions
+        without evidence. `not_run`: questions without runs. `run`: the command for them.
+        `commands` that measure everything else.
     """
     key, conflict = setting_of(table, query)
     used = [name for name in query["needs"] if name in table["usable"]]
@@ -170,14 +167,9 @@ def best(members: Sequence[Values]) -> Values:
 
 
 def _shares_groups(first: Values, other: Values) -> bool:
-    # Where there are no letters, as of one seed, intervals that overlap say little.
+    # Without letters, as of one seed, overlapping intervals say little.
     solved = zip(first["solved"], other["solved"], first["ranges"], other["ranges"], strict=True)
     return all((a and b) or {*one[2]} & {*another[2]} for a, b, one, another in solved)
-
-
-@cache
-def _digits(text: str) -> list[int]:
-    return [int(digit, 36) for digit in text]
 
 
 def _drawn(row: Values, needs: Sequence[str]) -> list[Any]:
@@ -185,7 +177,8 @@ def _drawn(row: Values, needs: Sequence[str]) -> list[Any]:
     spread = math.log(row["time.q3"] / row["time.q1"]) / IQR
     time = row["time"] * np.exp(np.array(row["z"]) / 100 * spread)
     memory = np.full(len(time), row["memory"])
-    return [*(_digits(row["draws"][name]) for name in needs), time, memory]
+    groups = ([int(digit, 36) for digit in row["draws"][name]] for name in needs)
+    return [*groups, time, memory]
 
 
 def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -217,10 +210,7 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
 def _is_inseparable(row: Values, other: Values) -> bool:
     # Two that solve a question never differ.
     questions = zip(row["solved"], other["solved"], row["ranges"], other["ranges"], strict=True)
-    return all(
-        (one and another) or (one == another and not differ(*ends))
-        for one, another, *ends in questions
-    )
+    return all((a and b) or (a == b and not differ(*ends)) for a, b, *ends in questions)
 
 
 def _tied(row: Values, other: Values) -> bool:

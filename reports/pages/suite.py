@@ -41,33 +41,20 @@ Catalogue = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 class Tables(NamedTuple):
-    """The frames of a suite; see `reports.suite_results`.
-
-    Attributes:
-        seeds: the runs behind the results, a line each.
-        matrix: by form.
-        forms: of each question, by name.
-        setting: what the costs were measured on, as text.
-        probes: the results on further splits; `probe_pairs`, the differences between them.
-        missing: the rows with the titles of the questions whose form they have and no result of.
-        command: the command that makes its runs, if one does.
-        added: the variants whose runs a user added to the published ones.
-        notes: what is outdated, left out or missing; a sentence each.
-    """
-
+    # The frames of a suite; see `reports.suite_results`.
     suite: Suite
     answers: pd.DataFrame
     pairs: pd.DataFrame
-    matrix: Mapping[str, pd.DataFrame]
-    forms: Mapping[str, str]
-    seeds: pd.DataFrame
-    setting: str
-    probes: pd.DataFrame
-    probe_pairs: pd.DataFrame
-    missing: Sequence[tuple[str, str]]
-    command: str
-    added: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    matrix: Mapping[str, pd.DataFrame]  # By form
+    forms: Mapping[str, str]  # Of each question, by name
+    seeds: pd.DataFrame  # A line for each run behind the results
+    setting: str  # The setting of the costs
+    probes: pd.DataFrame  # Results on further splits
+    probe_pairs: pd.DataFrame  # Differences between these
+    missing: Sequence[tuple[str, str]]  # Rows and titles of questions without a result
+    command: str  # Makes the runs; empty if no command does
+    added: tuple[str, ...] = ()  # Variants with runs of a user
+    notes: tuple[str, ...] = ()  # Sentences on outdated, missing and left-out runs
 
     def questions(self, form: str) -> list[SuiteQuestion]:
         return [found for found in self.suite.questions if self.forms[found.name] == form]
@@ -80,8 +67,8 @@ class Tables(NamedTuple):
         return joined.assign(outdated=joined.index.isin(old))
 
     def table(self, form: str, output: str, rows: Collection[str] = ()) -> Table:
-        # Without `rows`: of the variants with results of at least `HALF` of the questions, and of
-        # a user. The mean is over the questions with results: others have no column.
+        # By default the variants with results of at least `HALF` of the questions, and those of a
+        # user. The mean is over the questions with results: others have no column.
         questions = self.questions(form)
         if self.suite.average:
             ran = {*self.answers.loc[self.answers["text"] != "", "question"]}
@@ -202,16 +189,10 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
 
 
 def answers_of(*tables: Tables) -> list[dict[Hashable, Any]]:
-    """The results of suites, a line for each row and question."""
-    found = [
-        of.answers.assign(
-            suite=of.suite.key,
-            title=of.answers["question"].map(
-                {question.name: question.title for question in of.suite.questions}
-            ),
-        )
-        for of in tables
-    ]
+    # A line for each row and question.
+    titles = [{question.name: question.title for question in of.suite.questions} for of in tables]
+    found = [of.answers.assign(suite=of.suite.key, title=of.answers["question"].map(names))
+             for of, names in zip(tables, titles, strict=True)]  # fmt: skip
     return [line for answers in found for line in answers.to_dict("records")]
 
 
@@ -238,9 +219,8 @@ def _rendered(template: str, of: Tables, **more: object) -> bytes:
 def correlations(of: Tables) -> list[Line]:
     if not of.suite.average:
         return []
-    found = papers.correlations(of.answers, of.suite)
     return [{**line, "text": f"{line['tau']:.2f} [{line['low']:.2f}, {line['high']:.2f}]"}
-            for line in found.to_dict("records")]  # fmt: skip
+            for line in papers.correlations(of.answers, of.suite)]  # fmt: skip
 
 
 def _probe_tables(of: Tables) -> list[tuple[str, str]]:
@@ -291,9 +271,9 @@ def _model(model: Mapping[str, Any]) -> str:
 def told_apart(
     answers: pd.DataFrame, pairs: pd.DataFrame, ceiling: float | None
 ) -> set[frozenset[str]]:
-    # `answers` and `pairs` are of one question. A row does not solve it if its whole interval on
-    # test is below the ceiling; higher is better. Two rows that solve it are never told apart:
-    # training ended at the ceiling.
+    # `answers` and `pairs` are of one question; higher is better. A row does not solve it if its
+    # whole interval on test is below the ceiling. Training ended at the ceiling: two rows that
+    # solve it are never told apart.
     separable = pairs.loc[pairs["p_holm"] <= LEVEL, ["first", "second"]]
     found = {*map(frozenset, separable.itertuples(index=False, name=None))}
     solved = answers["solved"].astype(bool)

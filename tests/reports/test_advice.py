@@ -19,8 +19,8 @@ from reports.advice.table import _bounds, _resampled, unfinished
 from reports.layer_costs import PYTORCH
 from reports.statistics import score_groups
 from reports.suite_results import SuiteResults, results
+from tests.conftest import one_line
 from tests.suite_frames import published_costs, suite_frames
-from zoo.registry import UserError
 
 Values = dict[str, Any]
 
@@ -104,11 +104,12 @@ def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
         row("new", 1, {1024: 1.0}, states={"recall": "missing"}), row("slow", 1, {}),
         row("stopped", 1, {}, unfinished={"train": 512}), row("future", 1, {1024: 1.0}, causal=0),
         row("past", 1, {1024: 1.0}, bidirectional=0, states={"recall": "impossible"}),
+        row("part", 1, {1024: 0.1}, states={"recall": "part"}),
     )  # fmt: skip
     found = advise(table_with(*rows), query())
     assert found["excluded"] == {
         "no form for it": ["past"], "no better than a baseline": ["rule"], "not run": ["new"],
-        "not measured": ["slow"], "did not finish": ["stopped"],
+        "not measured": ["slow"], "did not finish": ["stopped"], "runs missing": ["part"],
     }  # fmt: skip
     assert [command.split()[:4] for command in found["commands"]] == [
         ["harness", "cost", "--attention", "slow"], ["harness", "run", "--suite", "laptop@2"],
@@ -131,23 +132,19 @@ def test_a_question_that_no_row_answers_is_not_used():
     assert names(found) == ["a"] and not found["excluded"]
     assert (found["unanswered"], found["not_run"]) == (["compose", "image"], ["image"])
     assert found["run"] == "harness run --suite laptop@2 --questions image"
-    text = advice_text(values, three, found, why=True)
-    assert "No evidence for any variant: compose" in text
-    assert f"Not run: image; to run it: {found['run']}" in text
+    assert found["run"] in advice_text(values, three, found, why=True)
     for name in ("compose", "image"):
         assert "no evidence" in advise(values, query(needs=[name]))["refused"]
 
 
-def test_what_is_of_one_seed_or_inferred_is_marked():
+def test_results_of_one_seed_and_inferred_costs_are_marked():
     mean = row("a+b", 1, {1024: 1.0}, inferred=1)
     single = row("c", 2, {1024: 0.5}, seeds={"recall": 1})
-    beaten = row("a+d", 2, {1024: 2.0}, inferred=1)
-    found = advise(of := table_with(mean, single, beaten), query())
-    assert found["inferred"] == ["a+b", "a+d"]
+    found = advise(of := table_with(mean, single), query())
+    assert found["inferred"] == ["a+b"]
     lines = advice_text(of, query(), found, why=True).splitlines()
     marks = {line.split()[0]: "1 seed" in line for line in lines if line}
     assert (marks["a+b"], marks["c"]) == (False, True)
-    assert [line for line in lines if line.endswith("a+b, a+d")]
 
 
 @pytest.mark.parametrize(
@@ -182,13 +179,10 @@ def test_one_row_is_recommended_the_fastest_of_the_best_and_where_it_can_be_used
     assert names(found) == ["fast", "best", "slow"] and found["recommended"] == "best"
     assert found["members"][1]["uses"] == ["layer"]
     text = advice_text(values, query(), found)
-    assert " ".join(text.partition("\n\n")[0].split()) == (
-        "Use best for recall: 0.800 times the time of softmax, 100 B (training, bidirectional, "
-        "1,024 tokens). Runners-up: slow (0.900), fast (0.100)."
-    )
-    assert len(text.splitlines()) <= 12 and "More steps help." not in text
+    figures = ("Use best", "0.800", "100 B", "1,024", "slow (0.900), fast (0.100)")
+    assert all(of in text for of in figures) and "More steps help." not in text
     text = advice_text(values, query(), found, why=True)
-    assert "Where best can be used: PyTorch layer" in text and "More steps help." in text
+    assert "PyTorch layer" in text and "More steps help." in text
     assert advise(table_with(), query())["recommended"] == ""
 
 
@@ -232,13 +226,6 @@ def test_rows_that_solve_a_question_are_inseparable_and_differ_from_one_that_doe
     values["questions"]["copy"] = "copy"
     found = advise(values, query(needs=["recall", "copy"]))
     assert [of["inseparable"] for of in found["members"]] == [[], []]
-
-
-def test_of_rows_without_the_best_the_closest_is_recommended():
-    left = table_with(row("a", 2, {1024: 1.0}), row("b", 3, {1024: 0.5}))
-    found = advise(left, query())
-    text = " ".join(advice_text(left, query(), found).split())
-    assert "No variant that is left is among the best of every question" in text
 
 
 def test_the_site_recommends_by_the_largest_memory_that_is_left():
@@ -304,9 +291,9 @@ def test_losses_are_ranked_among_themselves_where_a_baseline_is_better_than_all(
     compared = answers[answers["seeds"] > 1]
     assert compared["at_baseline"].all() and (compared["rank_group"] != "").all()
     assert values["usable"] == [question.name for question in suite.questions]
-    note = "No variant is better than the baseline most frequent (0.500). The groups compare"
     assert {*values["question_notes"]} == {*values["usable"]}
-    assert all(note in text for text in values["question_notes"].values())
+    notes = values["question_notes"].values()
+    assert all("baseline most frequent (0.500)" in text for text in notes)
     rows = {row["row"]: row["states"] for row in values["rows"]}
     with_attention = compared[~compared["row"].isin(models)]
     assert {rows[row][name] for row, name in with_attention[["row", "question"]].values} == {"ok"}
@@ -386,11 +373,9 @@ def test_a_score_of_one_seed_is_drawn_from_its_interval_and_of_several_from_the_
 
 
 def test_questions_of_two_forms_are_refused_with_the_remedy():
-    for needs, operation, remedy in (
-        (["recall", "bidirectional-copy"], "train", "ask for each by itself"),
-        ("bidirectional-copy", "decode", "or for pass train or forward"),
-    ):
-        with pytest.raises(UserError, match=f"this asks for two .*{remedy}"):
+    for needs, operation in ((["recall", "bidirectional-copy"], "train"),
+                             ("bidirectional-copy", "decode")):  # fmt: skip
+        with one_line("bidirectional-copy", "causal"):
             harness.advise(needs, 4096, operation)
 
 
@@ -419,31 +404,13 @@ def test_amounts_of_memory_are_read_and_shown():
         bytes_in("two")
 
 
-def test_a_row_at_a_baseline_or_with_missing_runs_is_left_out_and_named():
-    rows = (
-        row("solves", 1, {1024: 0.8}, solved={"recall": 1}), row("open", 2, {1024: 0.1}),
-        row("part", 1, {1024: 0.1}, states={"recall": "part"}),
-        row("flat", 1, {1024: 0.1}, states={"recall": "baseline"}),
-    )  # fmt: skip
-    found = advise(of := table_with(*rows), query())
-    assert names(found) == ["open", "solves"] and found["recommended"] == "solves"
-    assert found["excluded"] == {
-        "no better than a baseline": ["flat"], "runs missing": ["part"],
-    }  # fmt: skip
-    lines = {line.split()[0]: line for line in advice_text(of, query(), found).splitlines() if line}
-    assert " solved " in lines["solves"] and " group 2 " in lines["open"]
-    assert "Runs missing: part" in advice_text(of, query(), found, why=True)
-
-
-@pytest.mark.parametrize(("part", "learned", "others"), [
-    ("", "ok", "baseline"), ("1 of 3 seeds", "part", "part"),
-])  # fmt: skip
-def test_the_state_of_a_row_says_whether_it_learned_the_question(part, learned, others):
+@pytest.mark.parametrize("part", ["", "1 of 3 seeds"])
+def test_the_state_of_a_row_says_whether_it_learned_the_question(part):
     before = made().answers()
     values = table_of(made(), before.assign(part=part), cost=False)
     states = {row["row"]: row["states"] for row in values["rows"]}
     for of in before[before["text"] != ""].to_dict("records"):
-        expected = learned if of["answered"] else others
+        expected = "part" if part else "ok" if of["answered"] else "baseline"
         assert states[of["row"]][of["question"]] == expected
 
 

@@ -113,9 +113,10 @@ def test_a_question_is_called_what_it_does_not_share_with_the_others_in_words():
     assert titles(named) == ["laptop@2/recall", "listops, recipe paper"]
     options = {"pairs": 4, "max_len": 99}
     tree = make_record(task="recall", key="recall@1[max_len=99]").model_dump()
-    question = tree["spec"]["question"]
-    question["task"]["options"], question["recipe"] = options, "laptop@2/recall"
-    question["name"] = "recall@1[max_len=99], recipe laptop@2/recall"
+    tree["spec"]["question"]["task"]["options"] = options
+    tree["spec"]["question"] |= {
+        "recipe": "laptop@2/recall", "name": "recall@1[max_len=99], recipe laptop@2/recall"
+    }  # fmt: skip
     (of_recall,) = suite_of([Record.model_validate(tree)]).questions
     assert "max len 99" in of_recall.note
 
@@ -177,27 +178,15 @@ def test_a_failure_names_how_the_run_ended(status, reason, text):
     assert failure(run) == text
 
 
-ONE, NOT, SOME = "one seed", "no stored test answers", "seeds at a baseline"
-
+SOME = "seeds at a baseline"
 STANDINGS = {
     "separable": {"a": (0.8, "A", ""), "b": (0.795, "A", ""), "c": (0.7, "B", "")},
-    "baselines": {"above": (0.8, "A", ""), "near": (0.63, "", SOME), "below": (0.3, "", "")},
-    "a model without attention": {
-        "a": (0.9, "A", ""), "b": (0.803, "", SOME), "identity": (0.8, "", ""),
-    },
-    "one seed": {"a": (0.8, "A", ""), "b": (0.7, "B", ""), "single": ([0.9], "", ONE)},
-    "five seeds, one at a baseline": {
-        "a": ([0.9] * 5, "A", ""), "part": ([*[0.8] * 4, 0.6], "", ""),
-        "whole": ([0.6] * 5, "", SOME),
-    },
-    "three seeds, one at a baseline": {
-        "a": (0.8, "A", ""), "b": (0.7, "B", ""), "part": ([0.8, 0.8, 0.6], "", SOME),
-    },
+    "baselines": {"a": (0.9, "A", ""), "b": (0.803, "", SOME), "identity": (0.8, "", ""),
+                  "near": (0.63, "", SOME), "single": ([0.95], "", "one seed")},
 }  # fmt: skip
-"""Accuracies of rows, and what is found: group, and what keeps a row from being compared."""
+"""Accuracies of rows with their rank group and the obstacle to a comparison."""
 
 
-@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("case", STANDINGS)
 def test_rows_are_compared_with_each_other_and_with_baselines(case):
     expected = STANDINGS[case]
@@ -214,9 +203,7 @@ def test_without_baselines_nothing_is_known_and_the_command_is_named():
     found = unnamed.tables_of(runs, none, frame.of_costs([]), described())
     assert not found.answers["answered"].any() and not found.answers["at_baseline"].any()
     assert {*found.answers["not_compared"]} == {"no baseline"} and found.pairs.empty
-    assert "No baselines of listops; fit them with: harness report" in " ".join(
-        terminal(found).split()
-    )
+    assert "--baselines" in terminal(found)
 
 
 def test_rows_without_answers_and_with_answers_to_other_examples_are_not_compared():
@@ -224,7 +211,7 @@ def test_rows_without_answers_and_with_answers_to_other_examples_are_not_compare
     fewer = [make_record("z", seed=n, correct=[True, True, True, False] * 50) for n in range(2)]
     found = of(compared("a", 0.8) + compared("b", 0.7) + old + fewer)
     assert found.answers.set_index("row")["not_compared"].to_dict() == {
-        "a": "", "b": "", "old": NOT, "z": "answers to other test examples",
+        "a": "", "b": "", "old": "no stored test answers", "z": "answers to other test examples",
     }  # fmt: skip
     pairs = found.pairs[["table", "question", "first", "second"]].values.tolist()
     assert pairs == [["runs@1", "listops", "a", "b"]]
@@ -311,7 +298,6 @@ def test_other_metrics_have_their_order_intervals_and_baselines(kind):
 @pytest.mark.parametrize("change", [{"score": 0.9}, {"best_on_test": 4.0}])
 def test_scores_that_contradict_the_answers_are_rejected(change):
     tree = LOSSES[0].model_dump()
-    Record.model_validate(tree)
     with pytest.raises(ValidationError):
         Record.model_validate({**tree, "final": tree["final"] | change})
 
@@ -325,15 +311,12 @@ def test_the_costs_are_those_of_the_training_steps_of_the_runs():
     assert found.suite.cost.level == "step" and "BF16" in found.setting.upper()
     seeds = found.seeds.query("row == 'primal'")
     assert seeds["time_ratio"].tolist() == pytest.approx([0.1] * 3)
-    assert seeds[["step_seconds.q1", "step_seconds"]].iloc[0].tolist() == pytest.approx(
-        [0.018, 0.02]
-    )
+    first = seeds[["step_seconds.q1", "step_seconds"]].iloc[0].tolist()
+    assert first == pytest.approx([0.018, 0.02])
     page = files(found, latex=False)["runs.md"].decode()
-    assert "of a training step" in page and "time, 2,000" in page and "decode" not in page
+    assert "time, 2,000" in page and "decode" not in page
     alone = files(of(runs), latex=True)
     assert {"runs.md", "runs.csv", "runs.tex", "runs.svg", "runs-answers.csv"} <= {*alone}
-    assert "time" not in alone["runs.md"].decode().partition("An entry")[0]
-    assert "Again" not in page and "Your runs" not in page
 
 
 def test_every_row_with_runs_is_shown_whatever_the_others_have():
