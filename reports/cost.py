@@ -147,10 +147,6 @@ def text_of(cost: Cost, value: Callable[[Cost], str]) -> str:
     return value(cost) if cost["status"] == "ok" else cost["status"].replace("_", " ")
 
 
-def with_ratio(value: float, ratio: float) -> str:
-    return number(value) if pd.isna(ratio) else f"{number(value)} ({number(ratio)}×)"
-
-
 def files(costs: pd.DataFrame) -> dict[str, bytes]:
     from reports.figures import style
 
@@ -280,6 +276,8 @@ def _grid(
 
 
 def _table(sweep: pd.DataFrame, column: str, scale: float, ratio: str) -> str:
-    return _grid(
-        sweep, lambda cost: with_ratio(scale * cost[column], cost[ratio]), "{:,}".format
-    ).markdown()
+    def text(cost: Cost) -> str:
+        value = number(scale * cost[column])
+        return value if pd.isna(cost[ratio]) else f"{value} ({number(cost[ratio])}×)"
+
+    return _grid(sweep, text, "{:,}".format).markdown()

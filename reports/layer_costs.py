@@ -23,7 +23,7 @@ PASSES = {
 
 PYTORCH = "PyTorch"  # The `computed_by` of a layer without a fused kernel
 
-# The columns of costs by which they are chosen, of a frame without any.
+# The columns of an empty frame of costs.
 OF_COSTS = [
     "row", "level", "pass", "length", "batching", "dim", "heads", "causal", "precision", "device",
     "machine", "threads", "status", "seconds", "ratio", "outdated", "computed_by", "commit",
@@ -43,8 +43,7 @@ def forms_of(suite: Suite, tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]
 
 
 def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
-    # At any length, of the machine with most costs.
-    # A dump of the plan leaves out a level that is the default.
+    # The costs of the machine with most of them. A dump of the plan has no default level.
     setting = {name: getattr(plan, name) for name in ("level", "precision", "dim", "heads")}
     costs = costs.reindex(columns=[*costs] or OF_COSTS)
     found = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]

@@ -76,43 +76,33 @@ def _mean(questions: Sequence[str]) -> list[Column]:
         of_rows = found.groupby("row")["mean"]
         return of_rows.mean().where(of_rows.count() == found["question"].nunique())
 
-    return [Column(name="mean", of=mean, heading="mean", write=_one_digit, descending=True,
+    return [Column(name="mean", of=mean, heading="mean", descending=True,
+                   write=lambda value: NOTHING if value != value else f"{value:.1f}",
                    note="over the tasks with results, of a variant that has all.")]  # fmt: skip
 
 
-def _one_digit(value: float) -> str:
-    return NOTHING if value != value else f"{value:.1f}"
-
-
 def _published(suite: Suite, questions: Sequence[SuiteQuestion]) -> list[Column]:
-    def numbers(name: str, column: str) -> Of:
+    def numbers(name: str) -> Of:
         def of(source: Source) -> pd.Series:
             names = source.answers.drop_duplicates("row").set_index("row")["attention"]
-            found = papers.published(task=name)
-            by_source = [
-                found[found["reference"] == reference]
-                .set_index("attention")
-                .reindex(names)[column]
-                .to_numpy()
+            printed = [
+                papers.published(task=name, reference=reference)
+                .set_index("attention")["printed"].reindex(names).fillna(NOTHING)
                 for reference in suite.published
-            ]
-            texts = [[NOTHING if value != value else str(value) for value in of]
-                     for of in zip(*by_source, strict=True)]  # fmt: skip
-            texts = ["" if {*of} == {NOTHING} else " / ".join(of) for of in texts]
+            ]  # fmt: skip
+            rows = zip(*printed, strict=True)
+            texts = ["" if {*of} == {NOTHING} else " / ".join(of) for of in rows]
             return pd.Series(texts, names.index)
 
         return of
 
     return [
-        Column(name=f"{question.name}.published", of=numbers(question.published, "printed"),
-               heading=f"{question.title}, published", outputs=PAGES, write=_published_text,
+        Column(name=f"{question.name}.published", of=numbers(question.published),
+               heading=f"{question.title}, published", outputs=PAGES,
+               write=lambda text: Cell(text, at_baseline=True) if text else NOTHING,
                note=f"{' / '.join(suite.published)}.")
         for question in questions if question.published
     ]  # fmt: skip
-
-
-def _published_text(text: str) -> Cell | str:
-    return Cell(text, at_baseline=True) if text else NOTHING
 
 
 def _decoding(length: int) -> list[Column]:
@@ -200,23 +190,24 @@ def matrix(
 
 
 def most_solved(probes: pd.DataFrame) -> pd.Series:
-    # The size is the number that the name of a probe begins with: 32 of `32 pairs in 128`. 0 if a
-    # row solves none, NaN if it has none.
+    # The name of a probe begins with its size. 0 if a row solves no probe, NaN if it has none.
     size = _sizes(probes)
     size = size.where(probes["mean"] >= SOLVED, 0.0).where(probes["trained"].astype(bool))
     return size.groupby([probes["question"], probes["row"]]).max()
 
 
 def of_probes(probes: pd.DataFrame) -> Table:
-    # Probes without sizes have no largest.
     names = probes.drop_duplicates("probe")[["probe", "trained"]].itertuples(index=False)
-    across = {name: _heading(name, trained) for name, trained in names}
+    across = {name: f"{name}, not trained" if name[0].isdigit() and not trained else name
+              for name, trained in names}  # fmt: skip
     found = grid(probes, ROW, across, "probe", lambda of: Cell(of["text"], interval=of["interval"]))
     if not has_sizes(probes):
         return found
     solved = most_solved(probes).droplevel("question")
     with_solved = [{**line, "solved": solved[line["row"]]} for line in found.lines]
-    return Table([*found.columns, _solved(probes)], with_solved)
+    heading = f"{probes['probe'].iloc[0].split()[1]} at {SOLVED:.0f} %"
+    column = Column(name="solved", heading=heading, write=whole_text)
+    return Table([*found.columns, column], with_solved)
 
 
 def has_sizes(probes: pd.DataFrame) -> bool:
@@ -225,12 +216,3 @@ def has_sizes(probes: pd.DataFrame) -> bool:
 
 def _sizes(probes: pd.DataFrame) -> pd.Series:
     return probes["probe"].str.extract(r"^(\d+)", expand=False).astype(float)
-
-
-def _heading(probe: str, trained: bool) -> str:
-    return f"{probe}, not trained" if probe[0].isdigit() and not trained else probe
-
-
-def _solved(probes: pd.DataFrame) -> Column:
-    unit = probes["probe"].iloc[0].split()[1]
-    return Column(name="solved", heading=f"{unit} at {SOLVED:.0f} %", write=whole_text)

@@ -17,11 +17,11 @@ from reports.statistics import tau
 from reports.table import ROW, Line, grid, headed, values
 from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, without_nan
 
-# Seconds of a pass of a training step on a GPU, where nobody published any: a small model launches
-# about a thousand kernels, and their launches take longer than they do.
+# Seconds of a pass of a training step on a GPU if none are published: launching the kernels of a
+# small model, about a thousand, takes longer than running them.
 STEP_SECONDS = 0.01
 
-FEWEST = 6  # Variants in common with a published table without which there is no correlation
+FEWEST = 6  # Common variants that a correlation with a published table needs
 PRINTED = 0.05  # Half a unit of the last printed digit of a result
 
 CSV = values(
@@ -68,8 +68,7 @@ def published(**fields: str) -> pd.DataFrame:
 
 
 def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    # `published_is` is empty without a number; an interval is compared with the number as rounded
-    # in print.
+    # `published_is` compares an interval with the rounded number in print; empty without a number.
     best = seeds[seeds["status"] == "ok"].groupby(["question", "row"])["best_on_test"].mean()
     keys = answers["question"].map(seeds.groupby("question")["task"].first())
     of_table = _of_suite(suite).set_index(["task", "attention"])
@@ -90,7 +89,7 @@ def _of_suite(suite: Suite) -> pd.DataFrame:
 
 
 def means(results: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    # Where only the mean of a whole table is published, the mean here is over all of its questions.
+    # The published mean of a whole table is compared with the mean over all of its questions.
     numbers = _of_suite(suite)
     whole = numbers[numbers["task"] == "average"].set_index("attention")["value"]
     lines = {}

@@ -12,12 +12,12 @@ from harness.records.answers import CorrectAnswers
 from harness.records.record import FINAL
 from reports.shown import points_of
 
-LATE = 1 / 2  # The share of the steps behind which a curve that rises still rises
-LEAST_POINTS = 3  # Evaluations behind `LATE` without which no curve rises
-ERRORS = 2.0  # Standard errors by which a rising curve rises, at least
+LATE = 1 / 2  # A curve is rising if it rises after this share of the steps
+LEAST_POINTS = 3  # Evaluations after `LATE` that this needs
+ERRORS = 2.0  # The least rise, in standard errors
 
-# The share of the distance to the best possible score by which a rising curve rises, at least: of
-# four to six flat curves one has a slope of more than two standard errors by chance in 15 to 25 %.
+# The least rise as a share of the distance to the best score: of four to six flat curves, one has a
+# slope of more than two standard errors by chance in 15 to 25 %.
 LEAST = 1 / 50
 
 # The columns of `progress`, with their values where there are no runs.
@@ -71,12 +71,11 @@ def progress(
     runs: pd.DataFrame, ceilings: Mapping[str, float],
     seeds: Mapping[str, int] = MappingProxyType({}),
 ) -> pd.DataFrame:  # fmt: skip
-    # A line for each question and row: `part`, the runs that there are where others are missing,
-    # else empty; `reached`, how many final runs reach the ceiling, of `runs`; `solved`, whether all
-    # do and none is missing; `steps`, the median of their steps to the ceiling, NaN unless solved;
-    # `rising`, whether the curve of a final run that does not reach it still rises; of an accuracy
-    # without a ceiling the distance is that to 100 %, other scores never rise; `budget`, the steps
-    # of the recipe.
+    # A line for each question and row. `part`: the finished runs if others are missing, else empty.
+    # `reached`: how many of the final `runs` reach the ceiling. `solved`: all do. `steps`: their
+    # median of steps to the ceiling, NaN unless solved. `rising`: the curve of a run below the
+    # ceiling still rises. Without a ceiling, accuracies rise to 100 %, other scores never.
+    # `budget`: the steps of the recipe.
     lines: list[dict[str, Any]] = []
     groups = runs.groupby(["question", "row"], sort=False) if len(runs) else ()
     for (name, row), same in groups:

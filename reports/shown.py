@@ -17,9 +17,8 @@ REASON = 200  # The most characters of a reason in a table; the record has the c
 def without_others(
     runs: pd.DataFrame, rules: Sequence[tuple[Sequence[str], str, str]]
 ) -> pd.DataFrame:
-    # Mark as `left_out` the runs whose value is not the one that is shown of their group.
-    # A rule is what is equal in a group, the column of the value, and the reason. A group is shown
-    # as its last run that is not outdated has it, or as its last run, where all are outdated.
+    # Mark runs as `left_out`. A rule has the keys of a group, a column and a reason: only runs with
+    # the value of the last run that is not outdated are shown, or else of the last run.
     last_first = runs.sort_values("started", ascending=False, kind="stable")
     ordered, runs = last_first.sort_values("outdated", kind="stable").index, runs.copy()
     for keys, column, reason in rules:
@@ -30,9 +29,8 @@ def without_others(
 
 
 def final_runs(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    # The runs at the values that trials chose; of a row without such a run its trials.
-    # Of the trials only the best, once all have ended: a single seed; all of them, if none
-    # finished. A row is what is equal in the keys.
+    # The runs at the values that trials chose. A row (equal `keys`) without such a run has its best
+    # trial once all have ended, or all trials if none finished.
     if runs.empty:
         return runs
     final = runs["role"] != "trial"

@@ -14,10 +14,10 @@ from scipy.special import stdtrit
 from harness.records.interval import UPPER, Array, Sample, combined, quantile, tail
 from harness.records.record import Metric
 
-# The probability that any two rows of a table are separated which do not differ, at most.
+# The highest probability that any two equal rows of a table are separated.
 LEVEL = 0.05
 
-MANY_SEEDS = 5  # The fewest seeds of a row that is compared though some of them are at a baseline
+MANY_SEEDS = 5  # With so many seeds a row may have some of them at a baseline
 SEED = 0
 TAU_DRAWS = 4000  # Samples for each tau of an interval
 
@@ -73,7 +73,7 @@ class Differences(NamedTuple):
 
 def differences(samples: Sequence[Sample]) -> Differences:
     # Rows answer the same examples: the variance over them is the jackknife's of the difference,
-    # whose deviations are those of one row minus those of the other.
+    # with the differences between the deviations of both rows.
     means = np.array([row.mean for row in samples])
     between = np.array([row.between for row in samples])
     interaction = np.array([row.interaction for row in samples])

@@ -233,7 +233,7 @@ def _study_record(study: "Study", table: "Table", store: StudyStore) -> StudyRec
     subject, options, rows, since = table
     spec = StudySpec(study=study.name, subject=subject, options=dict(options))
     found = store.find(spec)
-    # Times in UTC of one format are ordered as texts are.
+    # Texts of times in UTC have the order of the times.
     if found and not study.rerun and found.spec == spec and found.started >= since:
         return found
     started, columns = now(), table_of([*rows()])

@@ -158,8 +158,8 @@ def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 
 
 def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
-    # A run of `--budget SUITE/QUESTION` with other settings is a question of its own; one that was
-    # made before a setting of the suite changed, or an option of its variant, is of other settings.
+    # False for runs of `--budget SUITE/QUESTION` with other settings, and for runs from before a
+    # change of a setting of the suite or of an option of a variant.
     if runs.empty:
         return pd.Series(dtype=bool)
     same = runs["declared"] == runs["question"].map(declared(suite))
@@ -276,7 +276,7 @@ def _answers(question: QuestionResults, runs: pd.DataFrame) -> pd.DataFrame:
     found = groups.agg(status=("status", _status), known_failures=("known_failures", "max"),
                        state_bytes=("state_bytes", "max"))  # fmt: skip
     lines = {row: _line(question, row) for row in question.scores}
-    # A loss is ranked also where it is not better than every baseline.
+    # Losses are ranked even below a baseline.
     ranked = [row for row in lines if lines[row]["answered"]
               or (row in question.samples and not question.samples[row].bounded)]  # fmt: skip
     found = found.join(pd.DataFrame.from_dict(lines, orient="index"))

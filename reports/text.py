@@ -48,8 +48,7 @@ def plain(text: str, limit: int | None = None) -> str:
 
 
 def text_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int = WIDTH) -> str:
-    # A long cell continues on the next line, but not in a first column of names, at most a third of
-    # the width.
+    # A long cell continues on the next line; the first column does not if it is narrow.
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -87,10 +86,6 @@ def digest(name: str, table: bytes) -> str:
     return f"{name}, SHA-256 {hashlib.sha256(table).hexdigest()}"
 
 
-def commits_in(texts: Iterable[str]) -> list[str]:
-    return sorted({name for text in texts for name in (text or "unknown").split(", ")})
-
-
 def left_out_text(reasons: "pd.Series") -> str:
     counts = reasons[reasons != ""].value_counts(sort=False)
     texts = [f"{count} {reason}" for reason, count in counts.items()]
@@ -101,7 +96,7 @@ def outdated_text(found: "pd.DataFrame", what: str = "runs") -> str:
     old = found[found["outdated"].eq(True)] if "outdated" in found else found[:0]
     if old.empty:
         return ""
-    every = commits_in(old["commit"])
+    every = sorted({name for text in old["commit"] for name in (text or "unknown").split(", ")})
     more = f" and {len(every) - MOST_COMMITS} more" * (len(every) > MOST_COMMITS)
     rows = sorted({*old["row"]}) if {*old["row"]} < {*found["row"]} else []
     named = f" Variants: {', '.join(rows)}." if rows else ""

@@ -38,14 +38,13 @@ OF_A_SEED = (
     *(f"{name}{end}" for name in TIMES for end in ("", ".q1", ".q3")),
 )  # fmt: skip
 
-ROWS = (SuiteRow(attention="softmax"),)  # A suite needs a row; a table has those of its runs
+ROWS = (SuiteRow(attention="softmax"),)  # A suite needs a row; a table has the rows of its runs
 
 
 def tables_of(
     runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame, catalogue: Catalogue,
     attentions: Collection[str] = (),
 ) -> Tables:  # fmt: skip
-    # The runs may be of questions of suites, too.
     asks = {task["name"]: f"{task['title']}." for task in catalogue["tasks"]}
     suite, runs = _suite(runs, costs, asks)
     of = tables(suite, runs, baselines, costs, catalogue, attentions=attentions, more=OF_A_SEED)

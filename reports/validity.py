@@ -23,9 +23,9 @@ FILE = Path(__file__).parent / "published" / "orderings.toml"
 
 REPRODUCED, UNDECIDED, CONTRADICTED = "reproduced", "undecided", "contradicted"
 
-NOT_RUN = "not run"  # The verdict where one of the two variants has not all of its runs
+NOT_RUN = "not run"  # The verdict if one of the two variants lacks runs
 
-# The verdict where training of both ended at the ceiling: there is no published difference.
+# The verdict if training of both ended at the ceiling.
 AT_CEILING = "not reproduced: both solve it"
 
 LOWER = ("perplexity",)  # The units of published numbers of which less is better
@@ -85,7 +85,6 @@ def _compared(
     of_question = of_both[of_both["probe"] == ""]
     asked = of_both[of_both["probe"] == ordering.get("probe", "")]
     pair = between(asked, [(ordering["above"], ordering["below"])])
-    # From the lower end of one interval to the upper end of the other.
     ends = first["low"] - second["high"], first["high"] - second["low"]
     low, high = sorted(sign * end for end in ends)
     if len(pair):
@@ -93,7 +92,7 @@ def _compared(
     control = _file()["controls"].get(ordering["question"], "")
     to_control = between(of_question, [(ordering["below"], control)])
     verdict = UNDECIDED
-    # The ceiling of the question says nothing of a probe that training did not have.
+    # The ceiling of a question does not apply to probes without training.
     is_trained = "probe" not in ordering or first["trained"]
     if first["solved"] and second["solved"] and is_trained:
         verdict = AT_CEILING

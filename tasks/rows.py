@@ -43,6 +43,7 @@ SPLIT_NAMES: dict[str, SplitName] = {
 LABELS = (str, bool, int, float, Decimal, date)
 
 FILE_NAMES = "the names of its files"  # The place of splits in a message, if not in a column
+SIZED = (str, bytes, list, tuple)  # Types of cells that may be empty
 
 TOKEN = np.dtype("<i4")
 
@@ -77,8 +78,7 @@ def files_of(path: str) -> tuple[Stamp, ...]:
 
 @lru_cache(maxsize=1)  # a run builds its task several times
 def read_rows(files: tuple[Stamp, ...], columns: tuple[str, str, str], quoted: bool) -> Rows:
-    # The last of `columns` may be empty: then the name of each of several files begins with its
-    # split.
+    # Without a last column, the name of each of several files begins with its split.
     used = [column for column in columns if column]
     of_files = [] if columns[2] or len(files) == 1 else _splits_of([file for file, *_ in files])
     readers: Mapping[str, Callable[[Path, Sequence[str]], Iterator[Sequence[Any]]]] = {
@@ -132,17 +132,15 @@ def _splits_in(owner: Path, place: str, values: Sequence[str]) -> list[SplitName
 
 def _row(where: str, columns: Sequence[str], cells: Sequence[Any], types: dict[str, type]) -> Any:
     for place, (column, cell) in enumerate(zip(columns, cells, strict=True)):
-        found = f"{where} has {type(cell).__name__} in {column!r}"
-        if (
-            cell is None
-            or cell != cell
-            or (not cell and isinstance(cell, str | bytes | list | tuple))
-        ):
-            raise UserError(f"{where} has no {column!r}; fill or remove that row")
-        if (before := types.setdefault(column, type(cell))) is not type(cell):
-            raise UserError(f"{found}, {before.__name__} before; give one type")
-        if place and not isinstance(cell, LABELS):
-            raise UserError(f"{found}; give a column of texts, numbers or dates")
+        kind, problem = type(cell), ""
+        if cell is None or cell != cell or (not cell and kind in SIZED):
+            problem = "nothing; fill or remove that row"
+        elif types.setdefault(column, kind) is not kind:
+            problem = f"{kind.__name__}, {types[column].__name__} before; give one type"
+        elif place and not isinstance(cell, LABELS):
+            problem = f"{kind.__name__}; give a column of texts, numbers or dates"
+        if problem:
+            raise UserError(f"{where} has in {column!r} {problem}")
     match cells[0]:
         case str() as text:
             content = text.encode()
@@ -151,8 +149,8 @@ def _row(where: str, columns: Sequence[str], cells: Sequence[Any], types: dict[s
         case [*tokens] if all(type(t) is int and 0 <= t < MAX_TOKENS for t in tokens):
             content = np.array(tokens, TOKEN).tobytes()
         case other:
-            found = f"{where} has {type(other).__name__} in {columns[0]!r}"
-            raise UserError(f"{found}; give texts, or lists of integers from 0 to {MAX_TOKENS - 1}")
+            kinds = f"{type(other).__name__}; give texts, or lists of integers below {MAX_TOKENS}"
+            raise UserError(f"{where} has in {columns[0]!r} {kinds}")
     return content, *map(str, cells[1:])
 
 
@@ -212,7 +210,8 @@ def _json(file: Path, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
                     f"{file} has no JSON in line {number} ({first_line(error)}); correct it"
                 ) from error
             _indices(file, [key for key, _ in row], columns)
-            yield [dict(row)[column] for column in columns]
+            cells = dict(row)
+            yield [cells[column] for column in columns]
 
 
 def _parquet(file: Path, columns: Sequence[str]) -> Iterator[Sequence[Any]]:

@@ -112,7 +112,7 @@ def advise(table: Values, query: Values) -> Values:
         "memory": {} if refused else {row["row"]: row["memory"] for row in candidates},
         "excluded": {} if refused else {
             name: [_with_questions(row, STATES.get(name)) for row in groups[name]]
-            # The rows that were not run are the most, and the last.
+            # Most rows were not run: they are the last.
             for name in sorted(EXCLUDED, key="not run".__eq__) if name in groups
         },
         "inferred": [row["row"] for row in candidates if row["inferred"] and not refused],
@@ -147,7 +147,7 @@ def _at(row: Values, key: str, query: Values, needs: Sequence[str]) -> Values:
 
 
 def between(points: Sequence[Sequence[float]], length: int) -> list[float] | None:
-    # Linear in logarithms; None outside.
+    # Interpolate in logarithms; None outside the measured lengths.
     for before, after in zip(points, [*points[1:], points[-1]] if points else (), strict=True):
         if before[0] <= length <= after[0]:
             span = math.log(after[0] / before[0])
@@ -160,7 +160,7 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
 
 
 def best(members: Sequence[Values]) -> Values:
-    # Not separable from the one of the best groups.
+    # The fastest row that is not separable from the one in the best groups.
     first = min(members, key=lambda of: (max(of["groups"]), sum(of["groups"]), of["time"]))
     alike = [of for of in members if of is first or _shares_groups(first, of)]
     return min(alike, key=lambda of: (of["time"], of["row"]))
@@ -182,7 +182,7 @@ def _drawn(row: Values, needs: Sequence[str]) -> list[Any]:
 
 
 def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    # (draws, rows, objectives) to (draws, rows)
+    # From (draws, rows, objectives) to (draws, rows).
     first, second = values[:, :, None], values[:, None]
     dominates: NDArray[np.bool_] = np.all(first <= second, -1) & np.any(first < second, -1)
     return ~np.any(dominates, axis=1)
@@ -214,7 +214,6 @@ def _is_inseparable(row: Values, other: Values) -> bool:
 
 
 def _tied(row: Values, other: Values) -> bool:
-    # Times overlap, and amounts of memory differ by at most `MEMORY_TIE`.
     overlap = row["time.q1"] <= other["time.q3"] and other["time.q1"] <= row["time.q3"]
     memories = row["memory"], other["memory"]
     within = max(memories) - min(memories) <= MEMORY_TIE * max(memories)

@@ -130,13 +130,13 @@ def _points(costs: pd.DataFrame, units: Mapping[str, str]) -> Points:
 def _bounds(costs: pd.DataFrame) -> list[str]:
     fastest = {key: lines.drop_duplicates(["row", "length"])["computed_by"]
                for key, lines in _keys(preferred_first(costs)).items()}  # fmt: skip
-    # A step of decoding is PyTorch operations in every variant.
+    # Every variant decodes by PyTorch operations.
     return [key for key, of in fastest.items()
             if not key.startswith("decode") and of.eq(PYTORCH).any()]  # fmt: skip
 
 
 def _composed(attention: str, depth: int, points_of: Mapping[str, Points]) -> Points:
-    # The mean over the layers, at lengths that all have.
+    # The mean over the layers, at their common lengths.
     layers = layer_counts(attention)
     if not layers.keys() <= points_of.keys():
         return {}
@@ -163,7 +163,7 @@ def _crossovers(points: Points, units: Mapping[str, str]) -> dict[str, Values]:
 
 
 def unfinished(costs: pd.DataFrame) -> dict[str, int]:
-    # The shortest length at which no measurement of a row ended, of any backend.
+    # The shortest length at which no backend finished.
     ended = (costs["status"] == "ok").groupby([costs[name] for name in (*KEY, "length")]).any()
     shortest: Any = ended[~ended].reset_index().groupby([*KEY])["length"].min()
     return {key_of(*key): int(length) for key, length in shortest.items()}
@@ -176,7 +176,7 @@ def _add_question(
     scored = answers[answers["mean"].notna()]
     with_attention = finals.loc[~finals["baseline"].astype(bool), "row"]
     ranked = (scored["rank_group"] != "") & scored.index.isin(with_attention)
-    # Losses are used also where no variant is better than every baseline.
+    # Losses are usable even if no variant is better than every baseline.
     usable = scored["answered"] if scored["answered"].any() else ranked
     scored = scored.assign(usable=usable)
     above, sign = scored[scored["usable"]], -1.0 if (scored["better"] == "lower").any() else 1.0
@@ -196,7 +196,7 @@ def _add_question(
             continue
         answer = scored.loc[label]
         scores = finals.loc[finals["row"] == label, "score"].dropna().to_numpy(float)
-        # A drawn score is in the group of the row, moved by the cuts that it has passed.
+        # A drawn score moves from the group of its row by the cuts between both.
         samples = sign * _resampled(scores, answer, generator)
         row["states"][name] = _state(answer) or missing
         row["solved"][name] = int(answer["solved"])

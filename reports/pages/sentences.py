@@ -15,7 +15,7 @@ NAMED = 4  # The most rows that a sentence names
 
 
 def best_rows(of: "Tables", question: str) -> list[str]:
-    # The one whose layer is the fastest is the first; rows without a time are the last.
+    # The fastest layer first; rows without a time last.
     rows = of.answers[(of.answers["question"] == question) & (of.answers["part"] == "")]
     rows = rows.set_index("row")
     best = [*rows.index[rows["solved"]]]

@@ -33,7 +33,7 @@ OF_A_SEED = [
 README_ROWS, README_FIRST = 10, 3
 
 LONG = 28  # The most characters of a heading of a terminal
-MOST_COLUMNS = 11  # The most columns of a table of a terminal, beside the first
+MOST_COLUMNS = 11  # The most columns of a table of a terminal after the first
 HALF = 0.5  # The share of the questions of its form that a row needs to be in a table
 
 # Variants and tasks as `harness list --json` gives them.
@@ -112,9 +112,8 @@ def tables(
     catalogue: Catalogue, *, attentions: Collection[str] = (), questions: Collection[str] = (),
     added: Collection[str] = (), more: Collection[str] = (),
 ) -> Tables:  # fmt: skip
-    # Variants without a run are left out, unless there is no run. `attentions` and `questions`
-    # leave out others, too; the comparisons and their correction are of all. `added` are the
-    # variants with runs of a user among published ones, `more` columns of `seeds`.
+    # Variants without a run are left out if any has runs. `attentions` and `questions` filter after
+    # all are compared. `added` are variants with runs of a user, `more` columns of `seeds`.
     found, plan = suite_results.results(runs, suite, baselines), suite.cost
     answers = found.answers()
     ran = {*answers.loc[has_runs(answers), "row"]} or {*answers["row"]}

@@ -23,9 +23,7 @@ __all__ = ["BASELINES_VERSION", "FEW", "FIRST", "Fit", "compute", "steps"]
 FEW = 1000  # Examples of train below which boosted trees and n-grams are not fitted
 FIRST = 16  # Tokens at the beginning of each sequence that a linear model reads in their place
 
-
-# Gives the means of baselines that are fitted together, by name.
-Fit = Callable[[], Mapping[str, float]]
+Fit = Callable[[], Mapping[str, float]]  # The means of baselines that are fitted together
 
 
 def steps(task: Task, splits: Splits) -> dict[str, Fit]:

@@ -20,7 +20,7 @@ Candidates: TypeAlias = Callable[[Split], Int[Tensor, "n c"]]
 Keys: TypeAlias = Callable[[Split], Int[Tensor, "n a"]]  # What a rule knows of a query, as a number
 VALUES = 1 << 24  # Numbers of an intermediate tensor, at most
 
-# Votes of an answer at a place that was never correct: such answers decide by their frequency.
+# Votes for a place that was never correct: its answers then count by their frequency.
 RARE = 1e-6
 
 
@@ -53,8 +53,8 @@ def most_frequent(candidates: Candidates, splits: Splits, classes: int) -> float
 
 
 def by_query(keys: Keys, candidates: Candidates, splits: Splits, classes: int) -> float:
-    # The vote of a place is how often its candidate was correct in train, where it had any; votes
-    # for the same answer are added.
+    # The votes of a place are the share of train in which its candidate was correct. Votes for one
+    # answer are added.
     train, test = splits["train"], splits["test"]
     both = torch.cat([keys(train).flatten(), keys(test).flatten()])
     numbers = both.unique(return_inverse=True)[1]

@@ -68,7 +68,7 @@ def trees(features: Features, splits: Splits, rate: float = RATE) -> Score:
 def best_on_dev(
     candidates: Mapping[str, Callable[[Splits], Score]], splits: Splits, examples: int = 10_000
 ) -> dict[str, float]:
-    # Models are compared after a fit to `examples` examples, evenly spaced in train.
+    # Compare models after a fit to `examples` evenly spaced examples of train.
     step = max(1, len(splits["train"]) // examples)
     fewer: Splits = {**splits, "train": every(splits["train"], step)}
     scores = {name: fit(fewer) for name, fit in candidates.items()}
@@ -77,7 +77,7 @@ def best_on_dev(
 
 
 def every(split: Split, step: int) -> Split:
-    # Of a split without target positions, with the sequences of these.
+    # Every `step`-th example with its sequences, of a split without target positions.
     used, ids = split.sequence_ids[::step].unique(return_inverse=True)
     sequences, lengths, targets = split.sequences[used], split.lengths[used], split.targets[::step]
     return replace(

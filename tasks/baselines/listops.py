@@ -33,7 +33,7 @@ def tree_features(split: Split, *, subtrees: bool, deeper: bool) -> UInt8[np.nda
         if subtrees:
             columns.append(_counts(tokens, roots, OPERATOR_TOKENS))
         if deeper:
-            # The operator of the subtree that a position is in, where it is in one.
+            # The operator of the subtree of a position.
             latest = np.maximum.accumulate(np.where(roots, np.arange(tokens.shape[1]), 0), axis=1)
             operator = np.take_along_axis(tokens, latest, axis=1)
             columns += [

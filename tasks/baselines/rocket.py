@@ -71,7 +71,7 @@ def kernels(
         dilation = int(2 ** (torch.rand((), generator=generator).item() * largest))
         padded = bool(torch.randint(2, (), generator=generator))
         span = (width - 1) * dilation
-        # An output exists also where the signal is shorter than the kernel.
+        # A signal that is shorter than the kernel has an output, too.
         padding = span // 2 if padded or span >= length else 0
         weights = torch.randn(WIDTH, channels, width, generator=generator)
         weights -= weights.mean(2, keepdim=True)
@@ -88,7 +88,7 @@ def ridge(splits: Splits) -> Score:
     mean, deviation = inputs["train"].mean(0), inputs["train"].std(0)
     inputs = {name: (part - mean) / np.maximum(deviation, 1e-8) for name, part in inputs.items()}
     targets = splits["train"].targets.numpy()
-    # The largest first: of equal ones on dev it is tested.
+    # The largest first: it wins among equal ones on dev.
     penalties = (10.0**power for power in range(3, -4, -1))
     models = (RidgeClassifier(alpha=alpha).fit(inputs["train"], targets) for alpha in penalties)
     return best_of(models, inputs, splits)

@@ -128,8 +128,7 @@ def end_name(end: str, count: int) -> str:
 
 
 def same_in_train(features: Features, splits: Splits) -> float:
-    # Without equal features the answer is the most frequent class of train; in case of a tie, the
-    # lowest.
+    # The most frequent class of train, the lowest in case of a tie, answers without equal features.
     targets = {name: splits[name].targets.numpy() for name in ("train", "test")}
     rows = np.concatenate([features(splits["train"]), features(splits["test"])])
     kinds, kind = np.unique(rows, axis=0, return_inverse=True)

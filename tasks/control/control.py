@@ -193,16 +193,13 @@ class Control(Task):
         data, environment = self._data(), Environment(self._environment_name())
         expected = environment.states, len(environment.bound)
         found = data.observations.shape[1], data.actions.shape[1]
-        largest = (
-            float((np.abs(data.actions) / environment.bound).max()) if found == expected else 0
-        )
-        problem = f"an action of {largest:.3g} times the bound" if largest > 1 + 1e-6 else ""
         if found != expected:
-            problem = f"states and actions of {found} numbers, not {expected}, as those"
-        if problem:
-            remedy = "give its environment as control.env"
-            raise UserError(f"{self.path} has {problem} of {environment.name}; {remedy}")
-        return environment
+            problem = f"{found} numbers in states and actions, {environment.name} has {expected}"
+        elif (largest := float((np.abs(data.actions) / environment.bound).max())) > 1 + 1e-6:
+            problem = f"an action of {largest:.3g} times the bound of {environment.name}"
+        else:
+            return environment
+        raise UserError(f"{self.path} has {problem}; give its environment as control.env")
 
 
 # As a decorator, `register` would give the class the type `type[Task]`.

@@ -16,7 +16,7 @@ class Environment:
     def __init__(self, name: str) -> None:
         gymnasium: Any = import_extra("control", "gymnasium", "control")
         mujoco: Any = import_extra("control", "mujoco", "control")
-        # By default a warning of the simulator is written into a file of the working folder.
+        # The simulator writes its warnings into a file of the working folder by default.
         mujoco.set_mju_user_warning(lambda message: None)
         try:
             self._env = gymnasium.make(name, disable_env_checker=True)

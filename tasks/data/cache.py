@@ -106,7 +106,7 @@ def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
 
 @contextmanager
 def one_at_a_time(key: str) -> Iterator[None]:
-    # Only time depends on it: without locks of the folder, or after `LOCK_TIMEOUT`, both compute.
+    # Without locks of the folder, or after `LOCK_TIMEOUT`, both processes compute the data.
     import filelock
 
     with ExitStack() as stack:

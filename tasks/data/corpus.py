@@ -123,7 +123,7 @@ def in_split(
 
 
 def class_order(owner: str | Path, names: Iterable[str]) -> list[str]:
-    # Numbers, if all are, else texts.
+    # In the order of numbers if all names are numbers, else of texts.
     found = sorted({*names})
     for name in found:
         if not name.strip() or any(unicodedata.category(c) in UNREADABLE for c in name):

@@ -24,7 +24,7 @@ import numpy as np
 
 from zoo.registry import UserError, in_one_line
 
-# A file, the time of its last change and its size: what its content is cached by.
+# A file, the time of its last change and its size: the key of its cached content.
 Stamp: TypeAlias = tuple[Path, int, int]
 
 LARGEST = 1 << 30  # Bytes of a file, at most, unless its size is known
@@ -116,7 +116,7 @@ class SourceFiles:
             names.add(member.name)
             self.location = member.location
             if published := self._known(member.name):
-                # Read once, so that the decoded bytes are those that were verified.
+                # Read once, so that the verified bytes are decoded.
                 content = BytesIO(member.stream.read((published.size or LARGEST) + 1))
                 published.verify(size, content, member.location)
                 content.seek(0)

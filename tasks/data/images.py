@@ -137,7 +137,6 @@ def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    # The file system is asked for links alone.
     folder = entry.is_dir(follow_symlinks=False)
     return folder or (entry.is_symlink() and Path(entry.path).is_dir())
 

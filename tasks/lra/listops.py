@@ -120,7 +120,6 @@ class ListOps(TreeTask, GeneratedTask):
         return arrays
 
     def draw(self, block: int) -> Corpus:
-        # Duplicates are kept.
         tokens = np.empty(BLOCK * self.max_len, np.uint8)
         ends, targets = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.uint8)
         rng = _stream(self.seed, block)

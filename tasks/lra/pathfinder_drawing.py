@@ -116,7 +116,7 @@ def scatter(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> b
         if grown:
             last = paddles[grown - 1]
             put(trial, tables.masks[last[2]], last[0], last[1], 1)
-            # To compile an assignment of an array to a slice takes seconds.
+            # Compiling `mask[:] = trial` takes seconds.
             for y in range(tables.size):
                 for x in range(tables.size):
                     mask[y, x] = trial[y, x]
@@ -189,7 +189,7 @@ def inside(size: int, y: int, x: int) -> bool:
 
 @njit(nogil=True)
 def begin(size: int, onset: Vector, joint: Vector, paddle: Paddle, pivot: Point) -> bool:
-    # Return whether the pivot and the head are in the window.
+    # True if the pivot and the head are in the window.
     y, x = step(paddle[0], onset[0]), step(paddle[1], onset[1])
     pivot[0], pivot[1] = step(y, joint[0]), step(x, joint[1])
     return inside(size, y, x) and inside(size, pivot[0], pivot[1])
@@ -205,7 +205,6 @@ def step(coordinate: int, distance: float) -> int:
 def seed_second(
     rng: Generator, tables: Tables, other: Paddle, paddle: Paddle, pivot: Point
 ) -> bool:
-    # The tail is at the distance of the tails from another's.
     for _ in range(ATTEMPTS):
         bearing = int(ANGLES * rng.random())
         # Halves are rounded to even, as in NumPy.
@@ -221,7 +220,6 @@ def seed_second(
 def extend(
     rng: Generator, tables: Tables, mask: Levels, last: Paddle, paddle: Paddle, pivot: Point
 ) -> bool:
-    # The paddle after `last`, whose pivot is given.
     pivot[0] = step(pivot[0], tables.pivots[last[2], 0])
     pivot[1] = step(pivot[1], tables.pivots[last[2], 1])
     weights = np.empty(len(tables.heads))

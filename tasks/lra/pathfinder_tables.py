@@ -160,9 +160,9 @@ def _halved(canvas: UInt8[np.ndarray, "_ _"]) -> UInt8[np.ndarray, "w w"]:
 
 
 def _fit(mask: UInt8[np.ndarray, "w w"], reach: int) -> Int64[np.ndarray, "k 2"]:
-    # The original's kernel has that reach, and contains the mask one pixel off its centre. Where it
-    # is completely outside a corner of the window the dilation is minus infinity, which counts as
-    # a mask without a free pixel. So few angles start a snake at 32 pixels.
+    # The kernel of the original has this reach, and contains the mask one pixel off its centre. If
+    # it is outside a corner of the window, the dilation is minus infinity, as a mask without a free
+    # pixel: at 32 pixels few angles start a snake.
     offsets = np.argwhere(mask == FULL) - len(mask) // 2 + 1
     offsets = offsets[(np.abs(offsets) <= reach).all(axis=1)]
     corners = ((-1, -1), (-1, 1), (1, -1), (1, 1))

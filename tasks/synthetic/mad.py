@@ -123,14 +123,14 @@ class FuzzyRecall(SyntheticTask):
 
     @property
     def _kinds(self) -> tuple[range, range, range]:
-        # In this order behind `PAD`.
+        # Keys, values and noise, in this order behind `PAD`.
         noise = self.vocabulary - self.noise_tokens
         value = 1 + (noise - 1) // 2
         return range(1, value), range(value, noise), range(noise, self.vocabulary)
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        # The answer to a query is the next token of the sequence. A value is therefore hidden where
-        # it is an answer, on train everywhere; on dev and test it stays where its key was first.
+        # The answer to a query is the next token. A value is hidden where it is an answer: on train
+        # everywhere, on dev and test not behind the first occurrence of its key.
         tokens, values = split.sequences.long(), self._kinds[1]
         is_value = (tokens >= values.start) & (tokens < values.stop)
         # The answer at a position is the token behind it.

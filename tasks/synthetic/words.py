@@ -58,7 +58,6 @@ class WordProblem(SyntheticTask):
         return np.array([[number[tuple(b[i] for i in a)] for b in number] for a in number])
 
     def load(self, split: SplitName) -> Split:
-        # Dev and test are longer than train, and ask behind it.
         length = self.length(split)
         task = self if length == self.max_len else replace(self, max_len=length)
         return SyntheticTask.load(task, split)
@@ -126,7 +125,7 @@ class S3(WordProblem):
     elements = tuple(permutations(range(3)))
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        # The right sign, and one of the three elements that have it: parity, without order.
+        # One of the three elements with the right sign: parity, without order.
         return {"sign of the product": lambda _: 2 / self.classes}
 
 

@@ -25,7 +25,7 @@ from typing_extensions import override
 
 from tasks.baselines import rocket
 from tasks.contract import Baseline, Split, SplitName, Task
-from tasks.data import files as sources
+from tasks.data import files as data_files
 from tasks.data.corpus import DEV_SEED, MAX_CLASSES, official
 from tasks.data.files import Member, SourceFiles, Stamp, damaged, decoding, stamp, system_errors
 from tasks.data.sources import ImportedTask
@@ -140,7 +140,7 @@ def hold_out(targets: UInt8[np.ndarray, " n"]) -> Mapping[str, Int64[np.ndarray,
 
 
 def filled(series: Float32[np.ndarray, "l f"]) -> Float32[np.ndarray, "l f"]:
-    # NaN in an empty channel; see the module.
+    # An empty channel stays NaN; see the module.
     missing = np.isnan(series)
     if not missing.any():
         return series
@@ -152,7 +152,7 @@ def filled(series: Float32[np.ndarray, "l f"]) -> Float32[np.ndarray, "l f"]:
 
 
 def scale_of(series: Series) -> tuple[PerChannel, PerChannel]:
-    # 1 where it is constant.
+    # The deviation of a constant channel is 1.
     values = np.concatenate(series).astype(np.float64)
     values[:, np.isnan(values).all(0)] = 0.0
     deviation = np.nanstd(values, axis=0)
@@ -162,7 +162,7 @@ def scale_of(series: Series) -> tuple[PerChannel, PerChannel]:
 def normalised(
     series: Float32[np.ndarray, "l f"], mean: PerChannel, deviation: PerChannel
 ) -> Float32[np.ndarray, "l f"]:
-    # 0 in a channel without any value.
+    # A channel without values becomes 0.
     return np.nan_to_num((series.astype(np.float64) - mean) / deviation).astype(np.float32)
 
 
@@ -171,8 +171,8 @@ def normalised(
 class SeriesFolder(Signals):
     """Time series of one channel or several, in `NAME_TRAIN.ts` and `NAME_TEST.ts` of a folder.
 
-    TEST is test, which is read once; a fifth of TRAIN is dev. Missing values and normalisation are
-    those of the sets of the archive: see the module.
+    TEST is test, which is read once; a fifth of TRAIN is dev. Missing values and normalisation: see
+    the module.
 
     Attributes:
         path: the folder; each file may be compressed by xz.
@@ -235,7 +235,7 @@ def _recordings(file: Path) -> Recordings:
 def make_task(row: Mapping[str, str]) -> type[SeriesTask]:
     archive = row["archive"]
     sizes = {name: int(row[name]) for name in ("classes", "channels", *OPTIONS)}
-    source = sources.source_of(
+    source = data_files.source_of(
         archive,
         title=f"{archive} of the UEA multivariate time series archive: {sizes['channels']} "
         f"channels, {sizes['classes']} classes",

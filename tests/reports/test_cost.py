@@ -72,14 +72,11 @@ def test_the_page_the_table_and_the_terminal_are_the_approved_ones():
     assert cost.files(of_costs([])) == {}
 
 
-@pytest.mark.parametrize(
-    ("spec", "backend", "expected"),
-    [
-        ({}, "", "PyTorch"), ({}, "naive", "PyTorch"), ({}, "sdpa", "library"),
-        ({}, "recurrent", "compiled loops"), ({}, "sdpa+folded", "library+PyTorch"),
-        ({"operation": "decode", "causal": True}, "recurrent", "PyTorch"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("spec", "backend", "expected"), [
+    ({}, "", "PyTorch"), ({}, "naive", "PyTorch"), ({}, "sdpa", "library"),
+    ({}, "recurrent", "compiled loops"), ({}, "sdpa+folded", "library+PyTorch"),
+    ({"operation": "decode", "causal": True}, "recurrent", "PyTorch"),
+])  # fmt: skip
 def test_what_computes_a_row_is_named(spec, backend, expected):
     found = changed(record("linear", 256, **spec), "measured", backend=backend)
     assert found.computed_by == expected
@@ -161,28 +158,22 @@ def test_the_interval_of_an_exponent_is_that_of_the_slope_of_a_least_squares_lin
     assert fitted and fitted == pytest.approx((1, 1 - half, 1 + half))
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        ({n: 800 / n for n in COUNTS}, {n: 1500 / n for n in COUNTS}, (800, 1500)),
-        # A ratio that returns above 1 crosses at its last fall, linear in logarithms.
-        (*[{256: 0.9, 512: 1.1, 1024: 0.9, 2048: 1.25, 4096: 0.8}] * 2, (math.sqrt(2**23),) * 2),
-        (BELOW, BELOW, (0, 0)), (ABOVE, ABOVE, (math.inf, math.inf)), (BELOW, ABOVE, (0, math.inf)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("low", "high", "expected"), [
+    ({n: 800 / n for n in COUNTS}, {n: 1500 / n for n in COUNTS}, (800, 1500)),
+    # A ratio that returns above 1 crosses at its last fall, linear in logarithms.
+    (*[{256: 0.9, 512: 1.1, 1024: 0.9, 2048: 1.25, 4096: 0.8}] * 2, (math.sqrt(2**23),) * 2),
+    (BELOW, BELOW, (0, 0)), (ABOVE, ABOVE, (math.inf, math.inf)), (BELOW, ABOVE, (0, math.inf)),
+])  # fmt: skip
 def test_ratios_cross_where_they_are_one_or_at_a_bound(low, high, expected):
     assert crossover(pd.Series(low), high) == pytest.approx((*expected, 256, 4096))
     assert crossover({}, {}) is None
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "text"),
-    [
-        (1000.2, 1000.2, "1,000"), (900, 1200, "900 to 1,200"), (0, 0, "below 256"),
-        (0, 1200, "below 1,200"), (900, math.inf, "above 900"),
-        (math.inf, math.inf, "above 2,048"), (0, math.inf, "undecided"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("low", "high", "text"), [
+    (1000.2, 1000.2, "1,000"), (900, 1200, "900 to 1,200"), (0, 0, "below 256"),
+    (0, 1200, "below 1,200"), (900, math.inf, "above 900"),
+    (math.inf, math.inf, "above 2,048"), (0, math.inf, "undecided"),
+])  # fmt: skip
 def test_a_crossover_is_shown_within_the_measured_lengths(low, high, text):
     assert Crossover(low, high, 256, 2048).text == text
 

@@ -66,13 +66,10 @@ def test_without_a_ceiling_an_accuracy_can_rise_and_another_score_cannot():
     assert not progress(runs, {})["solved"].item()
 
 
-@pytest.mark.parametrize(
-    ("points", "statuses", "part"),
-    [
-        (1, ["ok"], "trial, 1 seed"), (2, ["ok"], "1 of 2 trials"), (2, ["ok", "interrupted"],
-        "1 of 2 trials"), (2, ["ok", "diverged"], "trial, 1 seed"), (2, ["diverged"] * 2, ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("points", "statuses", "part"), [
+    (1, ["ok"], "trial, 1 seed"), (2, ["ok"], "1 of 2 trials"), (2, ["ok", "interrupted"],
+    "1 of 2 trials"), (2, ["ok", "diverged"], "trial, 1 seed"), (2, ["diverged"] * 2, ""),
+])  # fmt: skip
 def test_a_part_of_trials_is_named_and_a_row_of_failed_trials_is_finished(points, statuses, part):
     runs = frame(*(("mine", "chance", seed, False) for seed in range(len(statuses))))
     grid = str({"train.lr": [*range(points)]}).replace("'", '"')

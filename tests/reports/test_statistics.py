@@ -83,17 +83,14 @@ def test_rows_that_differ_by_more_than_their_seeds_are_separated():
     assert np.mean(found) > 0.9
 
 
-@pytest.mark.parametrize(
-    ("accuracies", "comparable"),
-    [
-        ((0.7, 0.71), True), ((0.7, 0.7, 0.2), False), ((0.7, 0.7, 0.33), False),
-        ((0.7, 0.7, 0.45), True), ((0.7, 0.7, 0.5), False),
-        ((0.7, 0.7, 0.565), False),  # 0.534: within the error of both, not of one
-        ((0.05, 0.05), False), ((0.7,), False), ((0.7, 0.3, 0.3, 0.3, 0.3), True),
-        ((0.7, 0.3, 0.3, 0.3), False), ((0.3,) * 5, False), ((0.5,) * 6, False),
-        ((0.3, 0.3, 0.3, 0.5, 0.5), True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("accuracies", "comparable"), [
+    ((0.7, 0.71), True), ((0.7, 0.7, 0.2), False), ((0.7, 0.7, 0.33), False),
+    ((0.7, 0.7, 0.45), True), ((0.7, 0.7, 0.5), False),
+    ((0.7, 0.7, 0.565), False),  # 0.534: within the error of both, not of one
+    ((0.05, 0.05), False), ((0.7,), False), ((0.7, 0.3, 0.3, 0.3, 0.3), True),
+    ((0.7, 0.3, 0.3, 0.3), False), ((0.3,) * 5, False), ((0.5,) * 6, False),
+    ((0.3, 0.3, 0.3, 0.5, 0.5), True),
+])  # fmt: skip
 def test_a_row_is_compared_if_no_seed_is_at_a_baseline_and_of_five_not_all(accuracies, comparable):
     order = np.random.default_rng(0).random(1000)
     row = sample(*[order < accuracy for accuracy in accuracies])
@@ -159,15 +156,12 @@ def test_the_interval_of_a_difference_is_where_p_is_above_5_percent(seeds):
     assert [end.p[0, 1] for end in at_ends] == pytest.approx([0.05, 0.05])
 
 
-@pytest.mark.parametrize(
-    ("pairs", "expected"),
-    [
-        ([], ["A", "A", "A", "A"]), ([(0, 3)], ["A", "AB", "AB", "B"]),
-        ([(0, 2), (0, 3), (1, 3)], ["A", "AB", "BC", "C"]),
-        ([*combinations(range(4), 2)], ["A", "B", "C", "D"]),
-        ([(0, 1), (1, 2), (0, 3)], ["A", "B", "AC", "BC"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("pairs", "expected"), [
+    ([], ["A", "A", "A", "A"]), ([(0, 3)], ["A", "AB", "AB", "B"]),
+    ([(0, 2), (0, 3), (1, 3)], ["A", "AB", "BC", "C"]),
+    ([*combinations(range(4), 2)], ["A", "B", "C", "D"]),
+    ([(0, 1), (1, 2), (0, 3)], ["A", "B", "AC", "BC"]),
+])  # fmt: skip
 def test_groups_of_small_tables(pairs, expected):
     separable = np.zeros((4, 4), dtype=bool)
     for first, second in pairs:

@@ -10,7 +10,6 @@ from harness.catalogue import described
 from harness.recipes import declared
 from reports import advice
 from reports.figures import scaling
-from reports.figures.heat_map import draw
 from reports.layer_costs import FORMS
 from reports.matrix import most_solved
 from reports.pages.sentences import sentences
@@ -274,14 +273,11 @@ def test_probes_have_a_table_with_the_largest_trained_size_that_is_solved(judged
     assert solved == {"softmax": "8", "primal": "0", "linear[chunk=8]": "0", "none": "0"}
 
 
-@pytest.mark.parametrize(
-    ("means", "trained", "expected"),
-    [
-        ((95, 91, 20), (True, True, True), 8), ((95, 20, 99), (True, True, False), 4),
-        ((95, 20, 99), (True, True, True), 16), ((90, 89.9, 0), (True, True, True), 4),
-        ((80, 20, 0), (True, True, True), 0), ((95, 95, 95), (False, False, False), np.nan),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("means", "trained", "expected"), [
+    ((95, 91, 20), (True, True, True), 8), ((95, 20, 99), (True, True, False), 4),
+    ((95, 20, 99), (True, True, True), 16), ((90, 89.9, 0), (True, True, True), 4),
+    ((80, 20, 0), (True, True, True), 0), ((95, 95, 95), (False, False, False), np.nan),
+])  # fmt: skip
 def test_the_solved_size_is_the_largest_trained_one_of_at_least_90(means, trained, expected):
     probes = pd.DataFrame({
         "row": "a", "question": "recall", "mean": means, "trained": trained,
@@ -289,11 +285,6 @@ def test_the_solved_size_is_the_largest_trained_one_of_at_least_90(means, traine
     })  # fmt: skip
     found = most_solved(probes)
     assert found["recall", "a"] == pytest.approx(expected, nan_ok=True)
-
-
-def test_the_heat_map_has_a_field_for_each_result_and_names_every_row(judged):
-    texts = {text.get_text() for axes in draw(judged).axes for text in axes.texts}
-    assert {"softmax", "primal", "98.2", "70.2", "causal", "bidirectional"} <= texts
 
 
 def test_the_figure_of_scaling_needs_one_size_at_three_lengths(judged):

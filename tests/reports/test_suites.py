@@ -175,16 +175,6 @@ def test_the_correction_counts_the_comparisons_that_are_named_and_not_all_pairs(
     assert recall["p_holm"].tolist() == [0.03 * len(recall)] * len(recall)
 
 
-def test_a_run_with_other_settings_than_its_question_is_not_in_the_suite(suite_frames):
-    suite, runs, *_ = suite_frames
-    first = runs.eval(f"{PRIMAL} and seed == 1")
-    changed = runs.assign(declared=runs["declared"].mask(first, "0"))
-    assert is_of_suite(runs, suite).all()
-    assert is_of_suite(changed, suite).tolist() == (~first).tolist()
-    seeds = suite_frames.answers(runs=changed)["seeds"]
-    assert (seeds["recall", "primal"], seeds["recall", "softmax"]) == (2, 3)
-
-
 def test_an_option_that_a_question_gives_a_variant_is_one_of_its_settings(suite_frames):
     suite, runs, *_ = suite_frames
     asked = suite.question("recall").model_copy(update={"variants": {"primal": {"rank": 8}}})

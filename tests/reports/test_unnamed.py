@@ -83,15 +83,12 @@ def matched(attention="softmax", width=128, **fields) -> Record:
     return make_record(attention, model={"feed_forward": width}, match="parameters", **fields)
 
 
-@pytest.mark.parametrize(
-    ("change", "count"),
-    [
-        ({}, 1), ({"options": {"primal": {"rank": 5}}}, 1), ({"threads": 9}, 1),
-        ({"machine": "another"}, 1), ({"device": "cpu"}, 2), ({"key": "listops@1[train=9]"}, 2),
-        ({"budget": "smoke"}, 2), ({"train": {"lr": 7.0}}, 2), ({"match": "parameters"}, 2),
-        ({"role": "final"}, 2),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "count"), [
+    ({}, 1), ({"options": {"primal": {"rank": 5}}}, 1), ({"threads": 9}, 1),
+    ({"machine": "another"}, 1), ({"device": "cpu"}, 2), ({"key": "listops@1[train=9]"}, 2),
+    ({"budget": "smoke"}, 2), ({"train": {"lr": 7.0}}, 2), ({"match": "parameters"}, 2),
+    ({"role": "final"}, 2),
+])  # fmt: skip
 def test_runs_of_other_tasks_recipes_and_devices_are_other_questions(change, count):
     found = titles([make_record("softmax"), make_record("primal", **change)])
     assert len({*found}) == len(found) == count
@@ -121,33 +118,17 @@ def test_a_question_is_called_what_it_does_not_share_with_the_others_in_words():
     assert "max len 99" in of_recall.note
 
 
-@pytest.mark.parametrize(
-    ("records", "labels"),
-    [
-        ([make_record("primal", overrides={"primal.rank": rank}) for rank in (20, 30)],
-         ["primal[rank=20]", "primal[rank=30]"]),
-        ([make_record("softmax+primal", overrides={"primal.rank": rank},
-                      options={"softmax": {}, "primal": {}}) for rank in (20, 30)],
-         ["softmax+primal[primal.rank=20]", "softmax+primal[primal.rank=30]"]),
-        ([tuned(lr=3e-4, role="final"), tuned("primal", role="final")], ["primal", "softmax"]),
-        ([matched(), matched("primal", 96)], ["primal", "softmax"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("records", "labels"), [
+    ([make_record("primal", overrides={"primal.rank": rank}) for rank in (20, 30)],
+     ["primal[rank=20]", "primal[rank=30]"]),
+    ([make_record("softmax+primal", overrides={"primal.rank": rank},
+                  options={"softmax": {}, "primal": {}}) for rank in (20, 30)],
+     ["softmax+primal[primal.rank=20]", "softmax+primal[primal.rank=30]"]),
+    ([tuned(lr=3e-4, role="final"), tuned("primal", role="final")], ["primal", "softmax"]),
+    ([matched(), matched("primal", 96)], ["primal", "softmax"]),
+])  # fmt: skip
 def test_a_row_is_named_by_its_options(records, labels):
     assert rows(records) == labels and len(titles(records)) == 1
-
-
-def test_of_trials_the_best_is_a_result_once_all_have_ended_without_a_final_run():
-    final = tuned("softmax", 3e-4, "final", seed=1)
-    failed = [tuned("primal", rate, status="diverged") for rate in RATES]
-    assert rows([final, *(tuned(lr=rate) for rate in RATES)]) == ["softmax"]
-    assert rows([final, *failed]) == ["primal", "softmax"]
-    # While a trial is missing, it may be better.
-    assert rows([final, *failed[1:]]) == rows([final, tuned("primal", RATES[0])]) == ["softmax"]
-    best = seeds_of([final, *failed[1:], tuned("primal", RATES[0])])
-    assert best[best["row"] == "primal"][["status", "train.lr"]].values.tolist() == [
-        ["ok", RATES[0]]
-    ]
 
 
 def test_runs_of_an_older_version_of_a_task_or_other_code_are_left_out_and_counted():
@@ -164,15 +145,12 @@ def test_runs_of_an_older_version_of_a_task_or_other_code_are_left_out_and_count
     assert rows(old) == ["softmax"] and not any("Left" in note for note in of(old).notes)
 
 
-@pytest.mark.parametrize(
-    ("status", "reason", "text"),
-    [
-        ("diverged", "loss is nan at step 300", "diverged: loss is nan at step 300"),
-        ("out_of_memory", "", "out of memory at step 300"),
-        ("out_of_memory", "CUDA out of memory", "CUDA out of memory"),
-        ("failed", "ValueError: no\nline two", "failed: ValueError: no line two"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("status", "reason", "text"), [
+    ("diverged", "loss is nan at step 300", "diverged: loss is nan at step 300"),
+    ("out_of_memory", "", "out of memory at step 300"),
+    ("out_of_memory", "CUDA out of memory", "CUDA out of memory"),
+    ("failed", "ValueError: no\nline two", "failed: ValueError: no line two"),
+])  # fmt: skip
 def test_a_failure_names_how_the_run_ended(status, reason, text):
     (run,) = frame.of_records([make_record(status=status, reason=reason)]).to_dict("records")
     assert failure(run) == text

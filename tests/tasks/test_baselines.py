@@ -10,7 +10,6 @@ import torch
 from torch.nn import functional as F
 
 from tasks import BASELINES_VERSION, Task, baselines, create
-from tasks.answers import SomeClasses
 from tasks.baselines import context, fitting, grey_images, listops, tokens
 from tasks.contract import SPLITS, Split
 from tasks.lra.listops import tokenise
@@ -271,8 +270,3 @@ def test_what_was_correct_for_a_key_is_learned_from_train_place_by_place():
     rule = partial(context.by_query, candidates=lambda s: s.sequences, splits=splits, classes=3)
     assert rule(context.positions) == pytest.approx(5 / 6)
     assert rule(lambda split: context.positions(split) * 0) < 5 / 6
-
-
-def test_entries_without_a_target_count_in_no_majority():
-    train, test = torch.tensor([[1, 1, -1]]), torch.tensor([[1, -1], [1, 0]])
-    assert SomeClasses().baselines(train, test, 2)["majority"] == pytest.approx(2 / 3)

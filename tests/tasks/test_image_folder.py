@@ -2,9 +2,7 @@
 
 import io
 import os
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from PIL import Image
 
 from tasks import create
 from tasks.contract import SPLITS, Split
-from tasks.data import images
 from tasks.data.images import decode
 from tests.conftest import one_line
 from tests.tasks.conftest import require_conformance
@@ -241,14 +238,3 @@ def test_a_pipe_is_rejected_where_files_are_listed_and_where_one_is_read(publish
     for read, at in ((load, published), (decode, pipe)):
         with one_line("pipe.png"):
             read(at)
-
-
-def test_without_timm_the_error_names_the_extra(plain, monkeypatch):
-    split = load(plain)["test"]
-    images.transform_of.cache_clear()
-    images.require_timm.cache_clear()
-    monkeypatch.setattr(images, "_declare_operators", lambda: None)
-    monkeypatch.setitem(sys.modules, "timm.data", None)
-    monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))
-    with one_line("timm.data", "vision"):
-        split.gather(torch.tensor([0]))

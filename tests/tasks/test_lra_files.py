@@ -11,7 +11,6 @@ import PIL.Image
 import pytest
 import torch
 
-from tasks.data import cache
 from tasks.data.files import SMALL_FILE
 from tasks.language.wikitext import WikiText
 from tasks.lra.image import Image, to_grey
@@ -59,11 +58,6 @@ class TestImage:
         corners = sum(whole[:, row::2, column::2] for row in (0, 1) for column in (0, 1))
         assert split.sequences.tolist() == (corners // 4).reshape(30, 256).tolist()
         assert Image(size=16).max_len == 256
-
-    def test_the_data_are_checked_for_type_and_shape(self):
-        cache.write("image@1", {"test_pixels": zeros(3, 9), "test_targets": zeros(5)})
-        with one_line("test_pixels"):
-            Image().load("test")
 
     def test_known_colours_have_known_greys(self):
         # trunc(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / 255) by hand: white 255.47, half 128.24.

@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -12,8 +11,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from tasks.lra.pathfinder import Drawing, Pathfinder
-from tasks.lra.pathfinder_tables import ANGLES, SCALES, drawing_tables, sines
-from tests.conftest import one_line
+from tasks.lra.pathfinder_tables import ANGLES, SCALES, sines
 
 pytestmark = pytest.mark.slow  # numba compiles the kernels for ten to twenty seconds
 
@@ -225,9 +223,3 @@ def test_the_sines_are_those_of_the_double_angles_correctly_rounded():
     for table, radians in zip(sines(), (angles, list(map(reverse, angles))), strict=True):
         exact = [(mpmath.sin(mpmath.mpf(a)), mpmath.cos(mpmath.mpf(a))) for a in radians]
         assert table.tolist() == [[float(sine), float(cosine)] for sine, cosine in exact]
-
-
-def test_without_pillow_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL.ImageDraw", None)
-    with one_line("PIL.ImageDraw", "vision"):
-        drawing_tables.__wrapped__(32, 14, 1)
