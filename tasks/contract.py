@@ -98,14 +98,10 @@ class Split:
 
     @classmethod
     def single(
-        cls,
-        sequences: Shaped[Tensor, "n l *f"],
-        lengths: Int[Tensor, " n"] | None,
-        targets: Shaped[Tensor, "n ..."],
-        target_positions: Int[Tensor, "n a"] | None = None,
-        answers: Answers = CLASSES,
-        clusters: Int[Tensor, " n"] | None = None,
-    ) -> "Split":
+        cls, sequences: Shaped[Tensor, "n l *f"], lengths: Int[Tensor, " n"] | None,
+        targets: Shaped[Tensor, "n ..."], target_positions: Int[Tensor, "n a"] | None = None,
+        answers: Answers = CLASSES, clusters: Int[Tensor, " n"] | None = None,
+    ) -> "Split":  # fmt: skip
         """A split whose example i has one sequence, the i-th; without `lengths`, none is padded."""
         count, length = sequences.shape[:2]
         if lengths is None:

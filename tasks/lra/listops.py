@@ -43,11 +43,9 @@ WORDS["]"] = trees.CLOSE
 
 # The value of each operator applied to its operands.
 VALUES: dict[str, Callable[[Sequence[int]], int]] = {
-    "[MIN": min,
-    "[MAX": max,
-    "[MED": lambda digits: int(statistics.median(digits)),
+    "[MIN": min, "[MAX": max, "[MED": lambda digits: int(statistics.median(digits)),
     "[SM": lambda digits: sum(digits) % 10,
-}
+}  # fmt: skip
 
 _SPELLING = {token: word for word, token in WORDS.items()}
 

@@ -12,16 +12,9 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
+from harness.records import interval as intervals
 from harness.records.fields import Quartiles
-from harness.records.interval import (
-    Interval,
-    Sample,
-    interval,
-    interval_like,
-    mean_interval,
-    score_interval,
-    wilson,
-)
+from harness.records.interval import Interval, Sample, interval, mean_interval, score_interval
 from harness.timing import relative_uncertainty
 from reports.layer_costs import crossover, exponent
 from reports.statistics import differences, tau
@@ -133,7 +126,7 @@ def test_intervals_of_one_seed_and_of_a_baseline_on_the_same_examples(clusters):
     assert contains([*map(score_interval, samples)], 0.7) == BAR
     rows = pairwise(samples)
     # A baseline has the design of the rows beside it.
-    assert contains([interval_like(one.mean, [other]) for one, other in rows], 0.7) == BAR
+    assert contains([intervals.interval_like(one.mean, [other]) for one, other in rows], 0.7) == BAR
 
 
 @pytest.mark.parametrize("accuracy", [0.1, 0.5, 0.8])
@@ -141,7 +134,9 @@ def test_intervals_of_one_accuracy_of_independent_examples(accuracy):
     rng = np.random.default_rng(0)
     for examples in (200, 2000):
         means = rng.binomial(examples, accuracy, 4000) / examples
-        assert contains([Interval(m, *wilson(m, examples)) for m in means], accuracy) == BAR
+        assert (
+            contains([Interval(m, *intervals.wilson(m, examples)) for m in means], accuracy) == BAR
+        )
         assert contains([interval([m], examples) for m in means], accuracy) == BAR
 
 
