@@ -8,13 +8,11 @@ import pytest
 
 from harness.records.frame import of_costs
 from harness.records.results import ShallowModel, ShallowStudy
-from harness.records.store import ShallowStore
 from harness.records.suites import find
 from reports import papers
 from reports.pages.findings import REFERENCE, explain, findings
 from reports.papers import means, published, results, section
 from tests.reports.conftest import changed, make_cost, make_record, snapshot
-from zoo.registry import UserError
 
 DIGESTS = {
     "d4rl_return.csv": "90235261101b9797", "lra_accuracy.csv": "0e1b18f435e623fb",
@@ -90,13 +88,6 @@ def test_of_several_sources_the_first_one_that_has_a_number_counts():
     text = section(found, both)
     assert f"| 37.3 | below | {LRA.published[0]} |" in text
     assert all(name in text for name in both.published)
-
-
-def test_weaknesses_of_the_published_numbers_are_on_the_page():
-    found = beside(("listops", "primal", 40.0, 1.0))
-    suite = LRA.model_copy(update={"weaknesses": ("one of them", "another_one")})
-    assert "\n- one of them\n- another" in section(found, suite)
-    assert "checkpoint on the test set" in section(found, LRA)
 
 
 def test_means_are_over_the_questions_that_have_both():
@@ -225,12 +216,3 @@ def test_only_accuracies_on_the_version_of_the_task_are_explained():
 def test_a_figure_agrees_where_both_intervals_overlap(accuracy, agrees):
     (line,) = (row for row in findings([study(accuracy)]).splitlines() if "| 36.4 |" in row)
     assert f"| {agrees} |" in line
-
-
-def test_the_records_of_studies_are_read_as_they_were_written(tmp_path):
-    store, fitted = ShallowStore(tmp_path), study(0.3, 0.4)
-    assert store.write(fitted).name == "listops.json"
-    assert store.read_whole() == [fitted]
-    (tmp_path / "text.json").write_text("{}")
-    with pytest.raises(UserError, match=r"text.json is not a record \(.*\); move it away"):
-        store.read_whole()

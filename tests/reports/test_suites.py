@@ -151,16 +151,6 @@ def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):
     assert (found["p_holm"] >= found["p"]).all()
 
 
-def test_two_rows_are_compared_in_the_order_in_which_they_are_named(suite_frames):
-    found = suite_frames.results().pairs()
-    names = [("primal", "softmax")], [("softmax", "primal")]
-    forward, backward = (between(found, named) for named in names)
-    assert forward["question"].tolist() == backward["question"].tolist() == ["recall", "copy"]
-    assert forward["difference"].tolist() == [-x for x in backward["difference"]]
-    assert forward["low"].tolist() == [-x for x in backward["high"]]
-    assert backward["difference"].iloc[0] > 20 and backward["difference"].iloc[1] < 0
-
-
 def test_the_correction_counts_the_comparisons_that_are_named_and_not_all_pairs(suite_frames):
     found = suite_frames.results().pairs()
     planned = between(found, [("primal", "softmax")])
