@@ -149,14 +149,14 @@ def radam(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
 
 
 def muon(model: Any, spec: TrainSpec) -> Combined:
-    # AdamW trains all but the matrices of `model.layers`.
+    # AdamW trains all but the matrices of `model.layers` from `muon_from` on.
     others, groups = _undecayed(model, taps=True), parameter_groups(model, spec)
     packed = {id(p) for layer in model.layers.modules() if isinstance(layer, Attention)
               for p in layer.parameters()}  # fmt: skip
     matrices = {
         id(weight): weight
         for name, weight in model.named_parameters()
-        if weight.ndim >= 2 and name not in others
+        if weight.ndim >= 2 and min(weight.shape[-2:]) >= spec.muon_from and name not in others
     }
     matrices = {id(w): w for w in model.layers.parameters() if id(w) in matrices}
     of_muon = [

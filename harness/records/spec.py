@@ -54,6 +54,9 @@ class TrainSpec(Frozen):
     # The score on dev at which training ends, once two evaluations in a row reach it
     stop_at: float | None = None
     optimiser: Literal["adamw", "radam", "muon"] = "adamw"  # See `harness.optimisers`
+    # The smaller side of a matrix from which `muon` updates it; AdamW updates others, such as the
+    # maps of gates, which have an output for each head
+    muon_from: Annotated[int, Field(ge=0)] = 0
     # See `SCHEDULES` of `harness.train`
     schedule: Literal["one-cycle", "cosine", "constant"] = "one-cycle"
     clip: Magnitude = 0.0  # Largest norm of the gradient of all parameters; 0 for no limit

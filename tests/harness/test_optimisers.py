@@ -72,6 +72,16 @@ def test_muon_has_the_matrices_of_layers_and_adamw_all_else(tiny, prepare):
     assert all(not name.endswith(("bias", "taps", "norm.weight")) for name in of_muon)
 
 
+@pytest.mark.parametrize("least", [0, 5])
+def test_adamw_has_matrices_whose_smaller_side_is_below_that_of_muon(tiny, prepare, least):
+    trainer = prepare(tiny("ssd", optimiser="muon", muon_from=least))
+    names = {id(p): name for name, p in trainer.model.named_parameters()}
+    own, _ = trainer.optimizer.optimisers
+    sides = {names[id(p)]: min(p.shape[-2:]) for g in own.param_groups for p in g["params"]}
+    assert min(sides.values()) >= least
+    assert ("layers.0.attention.decay.weight" in sides) == (least == 0)
+
+
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_an_optimiser_continues_from_its_state(tiny, prepare, name):
     spec = tiny(optimiser=name, settings={"model": {"dropout": 0.0}})
