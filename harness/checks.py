@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 from harness.environment import describe
 from harness.provenance import version_of
+from harness.questions import composed
 from harness.records.fields import now
 from harness.records.results import Certificate, CheckResult
+from harness.records.spec import label_of
 from harness.records.store import CertificateStore
 from tasks import conformance as of_tasks
 from tasks.registry import tasks
@@ -89,9 +91,12 @@ def checks_of(
     return Checks(kind, pairs)
 
 
-def results_of(checks: Checks) -> list[Row]:
-    rows = []
-    for count, (form, check) in enumerate(checks.pairs, 1):
+def results_of(
+    checks: Checks, made: Sequence[Row] = (), keep: Callable[[list[Row]], Any] = len
+) -> list[Row]:
+    # `made` has the results of the first checks; `keep` gets all results after each check.
+    rows = [*made]
+    for count, (form, check) in enumerate(checks.pairs[len(rows) :], len(rows) + 1):
         before, disabled = perf_counter(), logging.root.manager.disable
         # PyTorch's compiler logs tracebacks; the result has the error.
         logging.disable(logging.ERROR)
@@ -106,6 +111,7 @@ def results_of(checks: Checks) -> list[Row]:
             "passed": result.passed, "seconds": round(seconds, 3), "detail": result.detail,
             "expected_failure": result.expected_failure,
         })  # fmt: skip
+        keep(rows)
     return rows
 
 
@@ -128,6 +134,7 @@ def certify(name: str, checks: Checks, rows: Sequence[Row], store: Path) -> Path
     certificate = Certificate(
         variant=name, version=version_of(checks.pairs[0][0].variant), taken=now(),
         checks=of_variants.CHECKS_VERSION, environment=describe("cpu"), results=tuple(results),
+        partial=len(rows) < len(checks.pairs),
     )  # fmt: skip
     certificates = CertificateStore.within(store)
     certificates.remove_partial_files()
@@ -145,16 +152,33 @@ def is_certified(name: str, certificate: Certificate | None) -> bool:
 
 
 def require_passed(name: str, options: Mapping[str, Any], store: Path) -> None:
-    checks, found = checks_of(name, options), CertificateStore.within(store).read_one(name)
-    certificate = found if isinstance(found, Certificate) and found.passed else None
-    if not options and is_certified(name, certificate):
-        LOG.info("%s: its certificate is already present", name)
+    # Results are kept after each check: an interrupted command goes on behind the last that passed.
+    checks, version = checks_of(name, options), version_of(variants.find(name))
+    label = label_of(name, composed({}, name, {name: options})[1]["overrides"])
+    before = _passed(checks, version, CertificateStore.within(store).read_one(label))
+    if len(before) == len(checks.pairs):
+        LOG.info("%s: its certificate is already present", label)
         return
-    rows = results_of(checks)
+
+    def keep(rows: list[Row]) -> None:
+        if version and not failed(rows, "variant"):
+            certify(label, checks, rows, store)
+
+    rows = results_of(checks, before, keep)
     if wrong := failed(rows, "variant"):
         raise UserError(
-            f"{'; '.join(wrong)}: {len(wrong)} of {len(rows)} checks fail; correct {name}, or "
-            "declare them in expected_failures"
+            f"{'; '.join(wrong)}: {len(wrong)} of {len(rows)} checks fail; correct {name}, declare "
+            "them in expected_failures, or give --no-checks, which marks the row"
         )
-    if not options and version_of(variants.find(name)):
-        LOG.info("%s", certify(name, checks, rows, store))
+    keep(rows)
+
+
+def _passed(checks: Checks, version: str, found: Any) -> list[Row]:
+    is_current = isinstance(found, Certificate) and found.checks == of_variants.CHECKS_VERSION
+    if not is_current or found.version != version:
+        return []
+    due = [(form.label, check.name) for form, check in checks.pairs]
+    made = [(result.form, result.check) for result in found.results if result.passed]
+    if len(made) < len(found.results) or made != due[: len(made)]:
+        return []
+    return [{"variant": of.form, **of.model_dump(exclude={"form"})} for of in found.results]

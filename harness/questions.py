@@ -63,6 +63,8 @@ def question_of(
     model, train, changes = _sections(
         made, of_task, f"recipe {found.name!r}: ", settings, positions, of_train
     )
+    if match not in ("", "parameters"):
+        raise UserError(f"--match {match!r} is not possible; give parameters")
     question = Question(
         name="", task=TaskSpec(name=name, key=made.key, options=made.options), recipe=found.name,
         model=model, train=train, variants=of_task.variants,
@@ -71,7 +73,7 @@ def question_of(
     if tune:
         question = _tuned(question, grid, declared.rates if declared else (), settings)
     suite, _, of_suite = found.name.rpartition("/")
-    is_changed = changes or settings.get(name) or grid or match or compiled
+    is_changed = changes or settings.get(name) or grid or compiled
     if declared and not is_changed and positions == usual and tune == bool(declared.rates):
         names = {"name": of_suite, "suite": suite, "declared": found.declared}
         return question.model_copy(update=names)
@@ -90,9 +92,11 @@ def _precision_of(recipe: recipes.Recipe, precision: str, device: Device) -> str
     return own
 
 
-def of_suite(suite: Suite, declared: SuiteQuestion, device: Device) -> Question:
-    recipe = recipes.of_question(suite, declared.name)
-    return question_of(declared.task, recipe, device=device, tune=bool(declared.rates))
+def of_suite(
+    suite: Suite, declared: SuiteQuestion, device: Device, match: str = ""
+) -> Question:  # fmt: skip
+    recipe, tune = recipes.of_question(suite, declared.name), bool(declared.rates)
+    return question_of(declared.task, recipe, device=device, tune=tune, match=match)
 
 
 def spec_of(

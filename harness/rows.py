@@ -23,6 +23,7 @@ from harness.records.frame import of_records
 from harness.records.published import KINDS, Line, file_of, line
 from harness.records.record import Record
 from harness.records.results import Certificate
+from harness.records.spec import flags_of, unmatched
 from harness.records.store import Broken, CertificateStore, CostStore, Store
 from harness.records.suites import Suite, SuiteRow, find
 from harness.runner import run
@@ -63,14 +64,11 @@ class Finding(NamedTuple):
 
 def to_pack(name: str, text: str, store: Path) -> Row:
     suite, (label,) = find(name), rows_in([text])
-    attention, _, options = text.removesuffix("]").partition("[")
+    named = flags_of(label, text.partition("[")[0])
     if label in (of.label for of in suite.rows):
-        attention, options = text, ""
-    owner = "" if "+" in attention else f"{attention.rpartition(':')[2]}."
-    named = [f"--attention {shlex.quote(attention)}"]
-    named += [f"--set {owner}{option}" for option in filter(None, options.split(","))]
+        named = f"--attention {shlex.quote(text)}"
     suite_and_store = f"--suite {shlex.quote(name)} --store {shlex.quote(str(store))}"
-    run = f"harness run {suite_and_store} {' '.join(named)}"
+    run = f"harness run {suite_and_store} {named}"
     row = of_store(suite, label, store, run)
     if missing := [*missing_runs(row)]:
         more = f" and {len(missing) - 1} more" * (len(missing) > 1)
@@ -89,7 +87,8 @@ def of_store(suite: Suite, label: str, store: Path, run: str) -> Row:
             f"store {str(store)!r} has no run of row {label!r} of {suite.key}; make them with: "
             f"{run}"
         )
-    costs = [cost for cost in CostStore.within(store).read_whole() if cost.spec.row == label]
+    costs = CostStore.within(store).read_whole()
+    costs = [cost for cost in costs if cost.spec.row == unmatched(label)]
     certificates = CertificateStore.within(store).by_variant()
     found = [certificates[n] for n in runs[0].spec.variants if n in certificates]
     return Row(store, suite, label, runs, costs, found)
@@ -134,7 +133,7 @@ def verify(row: Row) -> Iterator[Finding]:
     data = {(run.spec.question.name, *sorted(run.spec.data.items())) for run in row.runs}
     names = [name for name, *_ in data]
     yield _finding("data", {n for n in names if names.count(n) > 1}, "of several data")
-    strangers = {cost.spec.row for cost in row.costs} - {row.label}
+    strangers = {cost.spec.row for cost in row.costs} - {unmatched(row.label)}
     strangers |= {found.variant for found in row.certificates} - {*row.runs[0].spec.variants}
     yield _finding("row", strangers, "of another row")
     missing = [*missing_runs(row)]

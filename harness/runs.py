@@ -49,6 +49,7 @@ class Execution:
     keep_outdated: bool = False  # Whether records of earlier code are results
     keep_checkpoints: bool = False
     baselines: bool = False  # Whether to fit baselines of the tasks after the runs
+    checks: bool = True  # Whether variants of other packages must pass theirs before a suite
     tensorboard: Path | None = None
 
     @property
@@ -72,8 +73,6 @@ def compare(
         raise UserError("--grid is the grid of --tune; give --tune as well")
     if over and tune:
         raise UserError("--over and --tune are not possible at once; leave one of them out")
-    if match not in ("", "parameters"):
-        raise UserError(f"--match {match!r} is not possible; give parameters")
     if seeds is None:
         seeds = TUNED_SEEDS if tune else SEEDS
     if tune and tuning.TRIAL_SEED in seeds:

@@ -31,6 +31,10 @@ class Content:
     broken: "Sequence[Broken]"
     measured: "Sequence[CostRecord]"
 
+    @property
+    def is_published(self) -> bool:
+        return [store.resolve() for store in self.stores] == [PUBLISHED.resolve()]
+
     @cached_property
     def runs(self) -> "pd.DataFrame":
         from harness.records.frame import of_records

@@ -27,7 +27,7 @@ from harness.records.spec import RunSpec
 from harness.records.store import CostStore, Store
 from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow, find
 from harness.runs import Execution, choose, execute
-from harness.tuning import differ, trials
+from harness.tuning import differ, matched, trials
 from tasks import create
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
@@ -67,15 +67,17 @@ def rows_of(
 
 
 def specs_of(
-    suite: Suite, declared: SuiteQuestion, rows: Iterable[SuiteRow], device: Device
+    suite: Suite, declared: SuiteQuestion, rows: Iterable[SuiteRow], device: Device, match: str = ""
 ) -> list[list[RunSpec]]:
     # A trial at each point of the question's grid, with seed 0; without a grid one run.
-    question, found = of_suite(suite, declared, device), []
+    question, found = of_suite(suite, declared, device, match), []
     for row in rows:
         if not has_form(row.attention, causal=data_of(question.task).task.causal):
             continue
         values = {"model.positions": "rotary"} if row.attention in declared.rotary else {}
         with suppress(Unsupported):
+            if match:
+                values = values | matched(question, row.attention, row.options, device)
             found.append(trials(question, row.attention, row.options, device, values))
     return found
 
@@ -190,31 +192,38 @@ def costs_of_rows(plan: CostPlan, rows: Sequence[SuiteRow], device: Device) -> l
 
 def run_suite(
     name: str, how: Execution, *, attentions: Sequence[str] = (), questions: Sequence[str] = (),
-    settings: Settings = NONE,
+    settings: Settings = NONE, match: str = "",
 ) -> tuple[Suite, bool, Sequence[pd.DataFrame]]:  # fmt: skip
     # Runs what is missing, question by question, then measures the rows. `name` may be a TOML file,
-    # `attentions` are labels of rows or variants. Returns the suite, whether it is complete, and
+    # `attentions` are labels of rows or variants; `settings`, options of variants, and `match` make
+    # further rows. Returns the suite, whether it is complete, and
     # for a suite of training steps the arguments of `reports.papers.step_costs`.
     suite, device = find(name), how.resources.device
     chosen = [suite.question(name) for name in questions] or suite.questions
     rows = rows_of(suite, attentions, settings)
     if suite.level == "step":
+        if match:
+            raise UserError(f"--match is of runs, {suite.key} measures steps; leave it out")
         return suite, *_measure_steps(suite, chosen, rows, how)
     missing = missing_data(suite, chosen)
     for lacking, remedy in missing.items():
         warnings.warn(f"missing data of {lacking}: {remedy}", stacklevel=2)
     chosen = [question for question in chosen if question.name not in missing]
     for question in chosen:
-        of_suite(suite, question, device)  # rejects a wrong recipe before the first run
+        # Before the first run: a wrong recipe and models that cannot be matched are rejected.
+        of_suite(suite, question, device)
+        if match:
+            specs_of(suite, question, rows, device, match)
     layers = costs_of_rows(suite.cost, rows, device) if how.cost and suite.has_costs else []
     for spec in layers:
         # Rejects bad files before the first run.
         CostStore.within(how.store).find(spec)
-    _require_certificates(rows, how)
+    if how.checks:
+        _require_certificates(rows, how)
     complete = True
     for number, question in enumerate(chosen, 1):
         LOG.info("question %s of %s: %s", number, len(chosen), question.title)
-        complete &= _train(suite, question, rows, how)
+        complete &= _train(question, specs_of(suite, question, rows, device, match), how)
     if layers:
         if running := Store(how.store).locks.running_here():
             raise UserError(
@@ -237,8 +246,7 @@ def _measure_steps(
     return is_complete(measured), (frame_of(found), of_costs(measured))
 
 
-def _train(suite: Suite, question: SuiteQuestion, rows: Sequence[SuiteRow], how: Execution) -> bool:
-    found = specs_of(suite, question, rows, how.resources.device)
+def _train(question: SuiteQuestion, found: list[list[RunSpec]], how: Execution) -> bool:
     if question.rates:
         outcomes, count = choose(found, question.seeds, how, of_suite=True) if found else ([], 0)
     else:

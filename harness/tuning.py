@@ -59,10 +59,11 @@ def matched(
     except Unsupported:
         return {}
     if abs(count - target) > TOLERANCE * target:
+        wider = "" if question.suite else " or a larger --set model.feed_forward"
         raise UserError(
             f"--match parameters: {attention} on {question.task.key} has {count:,} parameters "
             f"at feed-forward width {width}, {REFERENCE} has {target:,}; leave {attention} "
-            "out, or give other options or a larger --set model.feed_forward"
+            f"out, or give other options{wider}"
         )
     return {WIDTH: width}
 

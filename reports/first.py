@@ -8,6 +8,8 @@ from harness.records.suites import find
 from reports.markdown import rendered
 from reports.text import text_table
 
+ALWAYS = ("softmax", "ssd")  # Rows beside any other: exact attention, and a state
+
 HEAD = ("place", "attention", "score", "95 % interval")
 
 Document = Mapping[str, Any]
@@ -43,7 +45,8 @@ def _lines(row: str, found: Document) -> list[list[str]]:
     lines = {
         other["place"]: [str(other["place"]), other["row"], f"{other['mean']:.1f}",
                          other["interval"]]
-        for other in (others[n] for n in (0, at - 1, at) if 0 <= n < len(others))
+        for n, other in enumerate(others)
+        if n in (0, at - 1, at) or other["row"] in ALWAYS
     }  # fmt: skip
     note = "" if before is None else f"; published: {before:.1f}"
     lines[found["place"]] = [

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from harness.records.families import order_of
+from harness.records.spec import unmatched
 from harness.records.suites import CostPlan, Suite, SuiteQuestion
 from reports import papers
 from reports.layer_costs import CAUSAL, FORMS, measured
@@ -167,10 +168,13 @@ def matrix(
 ) -> dict[str, pd.DataFrame]:
     order = answers.drop_duplicates("row").set_index("row")["attention"].map(order_of)
     order = order.sort_values(kind="stable").index
+    twins = pd.DataFrame({"row": order, "twin": [unmatched(row) for row in order]})
     found, has_any = {}, {}
     for form in FORMS:
         questions = [q for q in suite.questions if forms[q.name] == form]
         of_form = measured(costs, suite.cost, form)
+        if len(of_form):  # a layer of a matched model is of its variant
+            of_form = twins.merge(of_form.rename(columns={"row": "twin"}), on="twin")
         source = Source(answers, of_form)
         values = {
             column.name: column.of(source).reindex(order)

@@ -19,17 +19,22 @@ from harness.records.results import StudyRecord, StudySpec, frame_of, table_of
 from harness.records.store import CostStore, ShallowStore, Store, StudyStore, require_folder
 from harness.records.suites import Suite, find, names
 from reports import cost, papers, unnamed
+from reports.incomplete import marked
 from reports.pages import suite as suite_pages
 from reports.pages.suite import Tables, tables
 from reports.statistics import between, joined
 from reports.studies import study_files
 from reports.suite_results import is_of_suite
-from reports.text import frame_csv, text_table
-from zoo.registry import UserError
+from reports.text import WIDE, frame_csv, text_table, whole_text
+from zoo.registry import UserError, entry_points, layers_in
 
 if TYPE_CHECKING:
     from harness.runs import Outcomes
     from harness.studies import Study, Table
+
+
+# Of both rows of a comparison
+SIZES = {"seeds": "seeds", "parameters": "parameters", "state_bytes": "state, bytes"}
 
 
 class Results(NamedTuple):
@@ -49,6 +54,7 @@ def results_in(
     # Without `suites`, those of the runs. `published` adds the published runs to each suite, by
     # default if one is of this package. `attentions` and `questions` filter after the comparison.
     named, runs = _named(suites, questions), content.runs
+    texts = dict(zip(named, suites, strict=True))
     if published is None:
         published = stores.PUBLISHED.is_dir() and any(of.name in names() for of in named.values())
     joint = _with_published(content) if published else content
@@ -56,8 +62,7 @@ def results_in(
         "attentions": rows_in([name for text in attentions for name in split(text)]),
         "questions": questions,
     }
-    known = {*joint.runs.get("row", ()), *joint.runs.get("attention", ())}
-    require_known("variant of these runs", shown["attentions"], known)
+    _require_variants(shown["attentions"], joint.runs, of_suites=bool(named))
     of_suite, found = np.array(runs.get("suite", ()), dtype=object), list[Tables]()
     is_other = of_suite == ""
     for key in named or sorted({*of_suite} - {""}):
@@ -72,12 +77,25 @@ def results_in(
             every, added = joint.runs, {*runs["row"][is_row]} if len(runs) else set()
             rows = {*every.loc[every["suite"] == suite.key, "row"]} if len(every) else set()
             more = added if rows > added else ()
-            found.append(tables_of(suite, joint, added=more, **shown))
+            of = tables_of(suite, joint, added=more, **shown)
+            own = () if content.is_published else added
+            text = texts.get(key, suite.name)
+            found.append(_marked(of, joint, own, shown["attentions"], text, questions))
     if not named and is_other.any():
         found.append(unnamed.tables_of(
             runs[is_other], content.rules, content.costs, described(), shown["attentions"]
         ))  # fmt: skip
     return Results(content, found, _step_tables(content.costs, named))
+
+
+def _require_variants(named: Sequence[str], runs: pd.DataFrame, *, of_suites: bool) -> None:
+    # Beside a variant with runs of a suite, one without is shown by the command that makes some.
+    known = {*runs.get("row", ()), *runs.get("attention", ())}
+    listed = {variant["name"] for variant in described()["variants"]}
+    for name in named:
+        is_variant = {*layers_in(name.partition("[")[0])} <= listed
+        if not (of_suites and is_variant and known & {*named}):
+            require_known("variant of these runs", [name], known)
 
 
 def _named(suites: Sequence[str], questions: Sequence[str]) -> dict[str, Suite]:
@@ -95,12 +113,20 @@ def _with_published(content: stores.Content) -> stores.Content:
     if not stores.PUBLISHED.is_dir():
         problem = f"{stores.PUBLISHED} is not a folder; use a clone of the repository"
         raise UserError(f"--with-published is not possible: {problem}")
-    is_published = [store.resolve() for store in content.stores] == [stores.PUBLISHED.resolve()]
-    return content if is_published else stores.content(stores.PUBLISHED) | content
+    if content.is_published:
+        return content
+    return stores.content(stores.PUBLISHED, *content.stores)
 
 
 def tables_of(suite: Suite, content: stores.Content, **shown: Collection[str]) -> Tables:
     return tables(suite, content.runs, content.rules, content.costs, described(), **shown)
+
+
+def _marked(of: Tables, content: stores.Content, *names: Any) -> Tables:
+    # A class is typed as its place, a plug-in of a package as its name.
+    points = entry_points("zoo.variants")
+    typed = {point.name: point.name if point.dist else point.value for point in points}
+    return marked(of, content.runs, content.stores, typed, described(), *names)
 
 
 def _step_tables(costs: pd.DataFrame, more: dict[str, Suite]) -> list[tuple[Suite, pd.DataFrame]]:
@@ -177,34 +203,47 @@ def summary(outcomes: "Outcomes", store: Path) -> tuple[Tables, list[dict[Hashab
     return of, ends
 
 
-def matrix_of(suite: Suite, store: Path) -> Tables | None:
+def matrix_of(suite: Suite, store: Path, name: str) -> Tables | None:
     found = stores.content(store)
-    return tables_of(suite, found) if suite.key in {*found.runs.get("suite", ())} else None
+    if suite.key not in {*found.runs.get("suite", ())}:
+        return None
+    of = tables_of(suite, found)
+    return _marked(of, found, {*of.answers["row"]}, (), name, ())
 
 
 def comparison(texts: Sequence[str], found: Results) -> tuple[pd.DataFrame, str]:
     # Each text names two rows, A,B. Holm's correction counts the named comparisons of a question.
+    # Parameters and state are of the whole models.
     answers = [of.answers for of in found.suites]
     rows = {row for table in answers for row in table["row"]}
     named = [_pair(text, rows) for text in texts]
     compared = between(found.differences, named)
-    head = ["comparison", "question", "difference", "95 % interval", "p", f"p (Holm, {len(named)})"]
+    sizes = pd.concat([of.answers.assign(table=of.suite.key) for of in found.suites] or [compared])
+    for side in ("first", "second") if len(compared) else ():
+        of_side = sizes.set_index(["table", "question", "row"])[[*SIZES]].add_suffix(f".{side}")
+        compared = compared.join(of_side, on=["table", "question", side])
+    both = [compared.filter(regex=rf"^{name}\.").itertuples(index=False) for name in SIZES]
+    head = ["comparison", "question", "difference", "95 % interval", "p", f"p (Holm, {len(named)})",
+            *SIZES.values()]  # fmt: skip
     lines = [
         [
             f"{pair.first} minus {pair.second}",
             f"{pair.table}, {pair.question}{' (outdated)' if pair.outdated else ''}",
             f"{pair.difference:+.3g}", f"[{pair.low:+.3g}, {pair.high:+.3g}]", f"{pair.p:.2g}",
             f"{pair.p_holm:.2g}",
+            *(f"{whole_text(first)} / {whole_text(second)}" for first, second in of_both),
         ]
-        for pair in compared.itertuples()
+        for pair, *of_both in zip(compared.itertuples(), *both, strict=True)
     ]  # fmt: skip
     lines = [line if len(named) > 1 else line[1:] for line in lines]
     head = head if len(named) > 1 else [f"{' minus '.join(named[0])}", *head[2:]]
-    found_texts = [text_table(head, lines)] if lines else []
+    found_texts = [text_table(head, lines, WIDE)] if lines else []
     for table in answers:
         of_rows = table["row"].isin({name for pair in named for name in pair})
         missing = table[of_rows & (table["not_compared"] != "")]
         found_texts += [f"{a.question}: {a.row}: {a.not_compared}" for a in missing.itertuples()]
+    found_texts += dict.fromkeys(of.marks[row] for of in found.suites for pair in named
+                                 for row in pair if row in of.marks)  # fmt: skip
     none = "; ".join(f"no table compares {first} with {second}" for first, second in named)
     return compared, "\n".join(found_texts) or none
 

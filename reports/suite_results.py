@@ -26,9 +26,11 @@ NOT_RUN: Mapping[str, Any] = {
     "metric": "", "better": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
     "interval": "", "seeds": 0, "status": "", "rank_group": "", "not_compared": "", "baseline": "",
     "baseline_value": math.nan, "baseline_interval": "", "at_baseline": False, "answered": False,
-    "known_failures": math.nan, "state_bytes": math.nan, "best": False,
+    "known_failures": math.nan, "state_bytes": math.nan, "parameters": math.nan, "best": False,
     "horizon": math.nan, **NO_PROGRESS,
 }  # fmt: skip
+
+LARGEST = ("known_failures", "state_bytes", "parameters")  # Of the runs of an answer
 
 # The columns of results on further splits.
 OF_PROBES = (
@@ -57,7 +59,8 @@ class SuiteResults:
         # `baseline`, `baseline_value`, `baseline_interval` of the strongest baseline, shallow or a
         # model without attention; `at_baseline`: a model without attention, or the interval is not
         # above all of theirs; `answered`: it is above; `known_failures` of its checks;
-        # `state_bytes` of decoding, of the whole model; `best`: the row solves the question, or no
+        # `state_bytes` of decoding and `parameters`, of the whole model;
+        # `best`: the row solves the question, or no
         # row is separably better; and the columns of `reports.progress.progress`.
         names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))
         attention = {**self.rows, **names}
@@ -273,8 +276,7 @@ def question_results(
 
 def _answers(question: QuestionResults, runs: pd.DataFrame) -> pd.DataFrame:
     groups = runs.groupby("row")
-    found = groups.agg(status=("status", _status), known_failures=("known_failures", "max"),
-                       state_bytes=("state_bytes", "max"))  # fmt: skip
+    found = groups.agg({"status": _status, **dict.fromkeys(LARGEST, "max")})
     lines = {row: _line(question, row) for row in question.scores}
     # Losses are ranked even below a baseline.
     ranked = [row for row in lines if lines[row]["answered"]

@@ -61,7 +61,8 @@ class Column:
         return Cell(found or NOTHING) if isinstance(found, str) else found
 
 
-ROW = Column(name="row", heading="attention")  # The variant of a line
+# The variant of a line, with the mark of the line if it has one
+ROW = Column(name="row", heading="attention", text=lambda of: f"{of['row']}{of.get('mark', '')}")
 
 
 def values(*names: str, of: Any = None, **headings: str) -> list[Column]:

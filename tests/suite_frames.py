@@ -54,8 +54,8 @@ def suite_frames() -> tuple[Suite, pd.DataFrame, pd.DataFrame]:
                     "score": 100 * float(correct.mean()), "started": "2026-11-25T00:00:00Z",
                     "sample": CorrectAnswers.pack(correct.tolist(), [1] * ANSWERS),
                     "baseline": row.attention in ("none", "conv"), "known_failures": 0,
-                    "state_bytes": 1024.0, "groups": {}, "probes": {}, "train.steps": 600,
-                    "evaluations": [], "dev_better": "higher",
+                    "state_bytes": 1024.0, "parameters": 5e4, "groups": {}, "probes": {},
+                    "train.steps": 600, "evaluations": [], "dev_better": "higher",
                 })  # fmt: skip
     return suite, pd.DataFrame(runs), pd.DataFrame(baselines)
 

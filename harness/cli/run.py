@@ -1,5 +1,6 @@
 """`harness run`: train variants on tasks."""
 
+import shlex
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ EXECUTION = {
     "attention", "cost", "store", "device", "engine", "workers", "threads", "slurm", "rerun",
     "keep_outdated",
 }  # fmt: skip
-SUITE = {*EXECUTION, "suite", "questions", "set_", "keep_checkpoints"}  # Possible with `--suite`
+# Possible with `--suite`
+SUITE = {*EXECUTION, "suite", "questions", "set_", "match", "checks", "keep_checkpoints"}
 
 
 def run(options: RunOptions) -> Answer:
@@ -41,6 +43,8 @@ def run(options: RunOptions) -> Answer:
         raise UserError("no --attention is given; give for example --attention primal")
     if options.questions:
         raise UserError("--questions are of a suite; give --suite laptop as well")
+    if not options.checks:
+        raise UserError("--no-checks is of a suite; give --suite laptop as well, or leave it out")
     if {field.name for field in changed} <= EXECUTION:
         return _first(options, how)
     outcomes, _, is_complete = compare(
@@ -88,17 +92,18 @@ def _suite(options: RunOptions, how: "Execution") -> Answer:
     suite, is_complete, found = run_suite(
         options.suite, how, attentions=arguments.attentions_in(options.attention or ()),
         questions=arguments.names_in([options.questions]) if options.questions else (),
-        settings=arguments.settings_of(options.set_),
+        settings=arguments.settings_of(options.set_), match=options.match,
     )  # fmt: skip
     code = int(not is_complete)
     if found:
         costs = papers.step_costs(*found)
         text = f"\n{papers.step_text(costs)}\n\n{_pages(options)}"
         return Answer(text, {"rows": papers.step_lines(costs)}, code)
-    of = matrix_of(suite, options.store)
+    of = matrix_of(suite, options.store, options.suite)
     text = f"\n{terminal(of)}\n\n{_pages(options)}" if of else "no run has finished"
     return Answer(text, {"answers": answers_of(of) if of else []}, code)
 
 
 def _pages(options: RunOptions) -> str:
-    return f"pages: harness report --store {options.store}"
+    suite = f"--suite {shlex.quote(options.suite)} " * bool(options.suite)
+    return f"pages: harness report {suite}--store {options.store}"

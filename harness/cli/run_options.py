@@ -33,9 +33,11 @@ class RunOptions(arguments.Shared):
             for the product.
         over: Vary an option: NAME.OPTION=VALUE,VALUE,...; NAME is task, model, train, or a variant:
             task.pairs=4,8,16.
-        match: parameters: the feed-forward width at which they are softmax's.
+        match: parameters: the feed-forward width at which they are softmax's; of a suite, a row
+            NAME[match=parameters].
         suite: Run what is missing of a suite: laptop, or a TOML file.
         questions: Of the suite, separated by commas; by default all.
+        checks: Check variants of other packages before a suite; without, their rows are marked.
         cost: Measure time and memory after the runs, once for all seeds and learning rates.
         keep_checkpoints: Keep the weights of each evaluation.
         tensorboard: Folder for the curves as event files of TensorBoard.
@@ -56,6 +58,7 @@ class RunOptions(arguments.Shared):
     match: str = ""
     suite: str = ""
     questions: str = ""
+    checks: bool = True
     cost: bool = True
     keep_checkpoints: bool = False
     tensorboard: Path | None = None
@@ -75,6 +78,6 @@ def execution(options: RunOptions) -> "Execution":
     )  # fmt: skip
     return Execution(
         store=options.store, resources=used, cost=options.cost, rerun=options.rerun,
-        keep_outdated=options.keep_outdated, baselines=True,
+        keep_outdated=options.keep_outdated, baselines=True, checks=options.checks,
         keep_checkpoints=options.keep_checkpoints, tensorboard=options.tensorboard,
     )  # fmt: skip

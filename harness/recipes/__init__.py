@@ -7,6 +7,7 @@ A recipe is a TOML file. Its tables, the more specific ones applied last:
     [train]                       the optimiser, on every task
     [tasks.TASK.train]            the optimiser, on one task
     [other.train]                 the optimiser, on every task without a table
+    [other.options]               options of each of these tasks that has all of them
     [tasks.TASK] extends = "X"    [shared.X] is applied before [tasks.TASK]
     [tasks.TASK.options]          options of the task
     [variants.VARIANT]            options of a variant, on every task
@@ -28,6 +29,7 @@ from harness.records.fields import Frozen, require_known
 from harness.records.suites import SUFFIX, Suite, SuiteQuestion
 from harness.records.toml_files import Parts, Table, merged, read_toml, validated
 from zoo.registry import UserError, Value, unknown
+from zoo.registry import options_of as options_of_task
 
 NAMES = ("smoke", "laptop", "paper")  # By their number of steps
 FOLDER = Path(__file__).parent
@@ -65,6 +67,11 @@ class Recipe(Frozen):
                 f"recipe {self.name!r} has no part for task {task!r}; it has parts for "
                 f"{', '.join(self.tasks) or 'none'}; use recipe 'laptop' or 'smoke'"
             )
+        if task not in self.tasks and recipe.options:
+            from tasks.registry import tasks
+
+            if not {*recipe.options} <= {*options_of_task(tasks.find(task))}:
+                recipe = recipe.model_copy(update={"options": {}})
         if recipe.extends:
             if recipe.extends not in self.shared:
                 reason = unknown("shared recipe", recipe.extends, self.shared)

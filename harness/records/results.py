@@ -31,7 +31,10 @@ class CheckResult(Frozen):
 
 
 class Certificate(Frozen):
-    """The results of all checks of a variant, with the versions of the variant and the checks."""
+    """The results of all checks of a variant, with the versions of the variant and the checks.
+
+    `variant` has its options in brackets; `partial` is one whose checks were interrupted.
+    """
 
     schema_version: Literal[2] = 2
     variant: str
@@ -40,10 +43,11 @@ class Certificate(Frozen):
     taken: Time
     environment: Environment
     results: tuple[CheckResult, ...]
+    partial: bool = False
 
     @property
     def passed(self) -> bool:
-        return all(result.passed for result in self.results)
+        return not self.partial and all(result.passed for result in self.results)
 
 
 class TaskBaselines(Frozen):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from itertools import product
 from typing import Annotated, Any, Literal
@@ -194,7 +195,9 @@ class RunSpec(Identified):
 
     @property
     def row(self) -> str:
-        return label_of(self.attention, self.overrides)
+        # In a suite a matched model is a row of its own.
+        match = self.question.match if self.question.suite else None
+        return label_of(self.attention, {**({"match": match} if match else {}), **self.overrides})
 
     @property
     def file_name(self) -> str:
@@ -241,6 +244,19 @@ def label_of(attention: str, options: Mapping[str, Value]) -> str:
     texts = (f"{path}={value}".removeprefix(f"{attention}.") for path, value in options.items())
     text = ",".join(sorted(texts))
     return f"{attention}[{text}]" if text else attention
+
+
+def flags_of(row: str, attention: str) -> str:
+    # The options of `harness run` that make a row, whose attention a user types like that.
+    options = row.partition("[")[2].removesuffix("]").split(",")
+    owner = "" if "+" in attention else f"{attention.rpartition(':')[2]}."
+    flags = [f"--set {owner}{text}".replace(f"--set {owner}match=", "--match ")
+             for text in options if text]  # fmt: skip
+    return " ".join([f"--attention {shlex.quote(attention)}", *flags])
+
+
+def unmatched(row: str) -> str:
+    return re.sub(r"\[match=parameters\]|match=parameters,|,match=parameters", "", row)
 
 
 def by_option(options: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
 from textwrap import fill
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -53,8 +54,9 @@ class Tables(NamedTuple):
     probe_pairs: pd.DataFrame  # Differences between these
     missing: Sequence[tuple[str, str]]  # Rows and titles of questions without a result
     command: str  # Makes the runs; empty if no command does
-    added: tuple[str, ...] = ()  # Variants with runs of a user
+    added: tuple[str, ...] = ()  # Variants of a user, or named: listed, however few their results
     notes: tuple[str, ...] = ()  # Sentences on outdated, missing and left-out runs
+    marks: Mapping[str, str] = MappingProxyType({})  # What rows lack; see `reports.incomplete`
 
     def questions(self, form: str) -> list[SuiteQuestion]:
         return [found for found in self.suite.questions if self.forms[found.name] == form]
@@ -101,7 +103,8 @@ class Tables(NamedTuple):
         for of in self.answers.to_dict("records"):
             by_row.setdefault(of["row"], {})[of["question"]] = of
         return {
-            form: [{**line, "row": str(row), "answers": by_row[row]}
+            form: [{**line, "row": str(row), "answers": by_row[row],
+                    "mark": " *" * (row in self.marks)}
                    for row, line in of_form.to_dict("index").items()]
             for form, of_form in self.matrix.items()
         }  # fmt: skip
@@ -117,9 +120,10 @@ def tables(
     found, plan = suite_results.results(runs, suite, baselines), suite.cost
     answers = found.answers()
     ran = {*answers.loc[has_runs(answers), "row"]} or {*answers["row"]}
-    shown = answers["row"].isin(ran)
+    shown, listed = answers["row"].isin(ran), {*added}
     if attentions:
-        shown &= answers["row"].isin(attentions) | answers["attention"].isin(attentions)
+        named = answers["row"].isin(attentions) | answers["attention"].isin(attentions)
+        shown, listed = shown & named, {*listed, *answers.loc[named, "row"]}
     if questions:
         chosen = tuple(question for question in suite.questions if question.name in questions)
         suite = suite.model_copy(update={"questions": chosen or suite.questions})
@@ -141,7 +145,7 @@ def tables(
         suite, answers, found.pairs(), matrix.matrix(answers, costs, suite, forms), forms,
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
         probes[probes["row"].isin(answers["row"]) & probes["question"].isin(answers["question"])],
-        found.probe_pairs(), missing, f"harness run --suite {suite.name}", tuple(sorted(added)),
+        found.probe_pairs(), missing, f"harness run --suite {suite.name}", tuple(sorted(listed)),
         tuple(filter(None, notes)),
     )  # fmt: skip
 
@@ -190,7 +194,8 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
 def answers_of(*tables: Tables) -> list[dict[Hashable, Any]]:
     # A line for each row and question.
     titles = [{question.name: question.title for question in of.suite.questions} for of in tables]
-    found = [of.answers.assign(suite=of.suite.key, title=of.answers["question"].map(names))
+    found = [of.answers.assign(suite=of.suite.key, title=of.answers["question"].map(names),
+                               missing=[of.marks.get(row, "") for row in of.answers["row"]])
              for of, names in zip(tables, titles, strict=True)]  # fmt: skip
     return [line for answers in found for line in answers.to_dict("records")]
 
@@ -302,7 +307,15 @@ def terminal(of: Tables) -> str:
     legend = rendered("legend.txt.j2", of=of, baselines=baselines)
     lines = [fill(plain(f"{number} {title}"), WIDE) for title, number in numbers.items()]
     tables += ["\n".join(lines)] * bool(lines)
-    return "\n\n".join([*tables, *(fill(text, WIDE) for text in (legend, *of.notes))])
+    return "\n\n".join([*tables, *map(_filled, (legend, *of.notes))])
+
+
+def _filled(text: str) -> str:
+    # A command that ends a text is a line of its own, however long.
+    head, colon, command = text.partition(": harness ")
+    if not colon or text.endswith("."):
+        return fill(text, WIDE)
+    return f"{fill(head, WIDE)}:\n    harness {command}"
 
 
 def readme_table(of: Tables) -> str:

@@ -2,9 +2,11 @@
 
 import json
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 
+from harness.checks import checks_of, require_passed
 from harness.cli import pages
 from harness.records.files import read_lines
 from harness.records.store import CertificateStore
@@ -128,3 +130,41 @@ def test_a_wheel_has_every_published_record():
     packed = {file for pattern in patterns for file in ROOT.glob(pattern)}
     every = {line.file for line in read_lines(ROOT / "results")}
     assert packed == every and len(every) > 10
+
+
+def test_checks_that_passed_are_kept_across_an_interruption(tmp_path, monkeypatch):
+    ran, stop = [], {3: KeyboardInterrupt()}
+
+    def run(check, form):
+        if error := stop.pop(len(ran), None):
+            raise error
+        ran.append(check.name)
+        return SimpleNamespace(
+            check=check.name, passed=len(ran) != fails, detail="", expected_failure=""
+        )
+
+    monkeypatch.setattr("zoo.conformance.run", run)
+    fails = 5
+    with pytest.raises(KeyboardInterrupt):
+        require_passed("none", {}, tmp_path)
+    found = CertificateStore.within(tmp_path)
+    assert len(ran) == 3 and found.by_variant()["none"].partial
+    assert not found.by_variant()["none"].passed
+    with pytest.raises(UserError, match=r"none: .*: 1 of \d+ checks fail; .*--no-checks"):
+        require_passed("none", {}, tmp_path)
+    whole, again = checks_of("none", {}).pairs, len(ran)
+    assert again == len(whole)  # 3, and behind them the others
+    fails = 0
+    require_passed("none", {}, tmp_path)  # from the one that failed on
+    assert ran[again:] == [check.name for _, check in whole[4:]]
+    count = len(ran)
+    require_passed("none", {}, tmp_path)
+    assert len(ran) == count and found.by_variant()["none"].passed
+    require_passed("primal", {"rank": "8"}, tmp_path)
+    assert found.by_variant()["primal[rank=8]"].passed and len(ran) > count
+    count = len(ran)
+    require_passed("primal", {"rank": 8}, tmp_path)
+    monkeypatch.setattr("harness.checks.version_of", lambda variant: "9.0")
+    assert len(ran) == count
+    require_passed("primal", {"rank": 8}, tmp_path)
+    assert len(ran) > count

@@ -17,9 +17,11 @@ from harness.first import first, layers_of, place, placed
 from harness.questions import of_suite, question_of, spec_of
 from harness.records import suites
 from harness.records.frame import of_records
+from harness.records.spec import unmatched
 from harness.records.store import CostStore
 from harness.runs import Execution
 from harness.suite import copy_published, specs_of
+from harness.tuning import parameters
 from reports.first import text
 from reports.store import _named
 from tests.conftest import ROOT
@@ -252,6 +254,39 @@ def test_a_class_is_a_row_once_its_checks_pass(call, store, file, tmp_path, monk
     code, _, err = call(*argv)
     assert (code == 0) == passed == ("no run of row 'AttentionFree'" not in err)
     assert [path.name for path in out.rglob("*.jsonl")] == ["AttentionFree.jsonl"] * passed
+
+
+def test_a_class_is_not_checked_without_checks(call, file, monkeypatch):
+    def fail(*_):
+        raise UserError("it fails")
+
+    monkeypatch.setattr("harness.suite._require_certificates", fail)
+    monkeypatch.setattr("harness.suite._train", lambda *_: True)
+    argv = ["run", "--suite", file(), "--no-cost", "-a", "softmax"]
+    assert [call(*argv)[0], call(*argv, "--no-checks")[0]] == [2, 0]
+
+
+@pytest.mark.parametrize(("row", "label"), [
+    ("delta", "delta[match=parameters]"), ("primal[rank=8]", "primal[match=parameters,rank=8]"),
+])  # fmt: skip
+def test_a_matched_row_has_the_parameters_of_softmax_and_a_label_of_its_own(file, row, label):
+    suite = suites.find(file('"linformer"', '"delta"'))
+    easy = suite.questions[0]
+    rows = [of for of in suite.rows if of.label in (row, "softmax")]
+    softmax, plain = (of[0] for of in specs_of(suite, easy, rows, "cpu"))
+    _, (matched, other) = specs_of(suite, easy, rows, "cpu", "parameters")
+    assert parameters(matched) == pytest.approx(parameters(softmax), rel=0.01)
+    assert parameters(plain) != parameters(softmax)
+    assert (matched.row, unmatched(matched.row), plain.row) == (label, row, row)
+    of = matched.question
+    assert (of.suite, of.name, of.declared) == (suite.key, "easy", plain.question.declared)
+    assert {matched.train.lr, other.train.lr} == {1e-3, 1e-2}
+
+
+def test_a_row_that_cannot_be_matched_is_rejected_before_the_first_run(file, rejected, store):
+    argv = ["run", "--suite", file(), "-a", "softmax,primal", "--match", "parameters"]
+    line = rejected(*argv, "--set", "primal.rank=500")
+    assert "--match parameters: primal on mqar" in line and not store.read()[0]
 
 
 def test_the_place_of_a_row_is_that_among_the_other_published_rows(monkeypatch):

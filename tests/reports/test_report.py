@@ -2,6 +2,9 @@
 
 import json
 import platform
+import re
+from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -10,8 +13,10 @@ from harness import stores
 from harness.cli import main
 from harness.records import suites
 from harness.records.results import TaskBaselines
-from harness.records.store import BaselineStore, CostStore, Store
+from harness.records.store import BaselineStore, CertificateStore, CostStore, Store
+from reports.incomplete import as_typed
 from tasks import BASELINES_VERSION
+from tests.certificates import committed
 from tests.reports.conftest import ACCURACY, changed, make_cost, make_record, version_of_now
 
 
@@ -140,3 +145,63 @@ def test_a_suite_that_is_not_found_and_old_pages_are_warnings(call, tmp_path, un
     assert code == 0 and "mine" in err and "--suite" in err
     assert "pages of old in" in err and "earlier report" in err
     assert not (tmp_path / "pages" / "mine.md").exists()
+
+
+@pytest.fixture
+def mine(call, suite_records, tmp_path, monkeypatch, built_in):
+    """Options for two of three seeds of a class on recall, beside the published runs."""
+    monkeypatch.setattr("reports.figures.style.images", lambda *_: {})
+    monkeypatch.setattr(stores, "PUBLISHED", tmp_path / "runs")
+    mine = Store(tmp_path / "mine")
+    for record in suite_records:
+        if (record.spec.attention, record.spec.question.name) == ("softmax", "recall"):
+            fields = {"attention": "Mine", "options": {"Mine": {}}, "layers": ("Mine",) * 2}
+            of_class = record.model_copy(update={"versions": {"Mine": "sha256:1"}})
+            if record.spec.seed != 3:
+                mine.write(changed(of_class, "spec", **fields))
+    return "--store", str(mine.folder), "--suite", "mine"
+
+
+def notes_in(out):
+    return re.findall(r"(?:\* |No run of )Mine.*", " ".join(out.split()))
+
+
+def test_a_row_that_lacks_seeds_or_checks_is_marked_with_the_command_that_makes_them(call, mine):
+    store = mine[1]
+    command = f"harness run --suite mine --questions recall --store {store} --attention MODULE:Mine"
+    code, out, _ = call(*mine, "--attention", "Mine,primal", "--questions", "recall")
+    lines = out.splitlines()
+    assert code == 0 and "Mine *     98.0 2 of 3 seeds" in lines and "primal     70.2" in lines
+    at = lines.index("* Mine lacks recall: 2 of 3 seeds; no checks. Complete it:")
+    assert lines[at + 1].strip() == command
+    missing = {row: of["missing"] for (row, _), of in answers_in(call(*mine, "--json")[1]).items()}
+    assert {row for row, text in missing.items() if text} == {"Mine"}
+    certificate = committed()["softmax"].model_copy(
+        update={"variant": "Mine", "version": "sha256:1"}
+    )
+    certificates = CertificateStore.within(Path(store))
+    for changes, marks in (({"partial": True}, 1), ({"version": "sha256:2"}, 1), ({}, 0)):
+        certificates.write(certificate.model_copy(update=changes))
+        assert call(*mine)[1].count("no checks") == marks
+    assert notes_in(call(*mine)[1])[0].startswith("* Mine lacks recall: 2 of 3 seeds. Complete it")
+
+
+def test_a_variant_that_is_named_is_never_left_out_without_a_word(call, mine, monkeypatch):
+    out = call(*mine, "--attention", "Mine,primal", "--questions", "copy")[1]
+    assert notes_in(out)[0].startswith("No run of Mine; make them: harness run --suite mine --qu")
+    out = call(*mine, "--attention", "primal,yoso")[1]
+    assert "No run of yoso; make them: harness run --suite mine" in " ".join(out.split())
+    assert call(*mine, "--attention", "yoso")[0] == call(*mine, "--attention", "primal,x")[0] == 2
+    points = [EntryPoint("Mine", "my.module:Mine", "zoo.variants")]
+    monkeypatch.setattr("reports.store.entry_points", lambda group: points)
+    assert notes_in(call(*mine)[1])[0].endswith("--attention my.module:Mine")
+    assert as_typed("conv+A-b+A", {"A": "m:A"}) == "conv+MODULE:A-b+m:A"
+
+
+def test_a_comparison_says_on_how_many_seeds_it_rests_and_how_large_both_models_are(call, mine):
+    out = call(*mine, "--compare", "Mine,primal")[1]
+    (line,) = (line for line in out.splitlines() if "mine@1, recall" in line)
+    assert line.split()[-9:] == ["2", "/", "3", "123,456", "/", "123,456", "–", "/", "–"]
+    assert notes_in(out)[0].startswith("* Mine lacks recall: 2 of 3 seeds")
+    (of,) = json.loads(call(*mine, "--compare", "primal,Mine", "--json")[1])
+    assert (of["seeds.first"], of["seeds.second"], of["parameters.second"]) == (3, 2, 123_456)

@@ -10,6 +10,7 @@ import torch
 
 from harness.cli import main
 from tasks.baselines import compute
+from tasks.conformance import Subject, checks_for, run
 from tasks.contract import SPLITS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "add_a_task.md").read_text("utf-8")
@@ -33,11 +34,15 @@ def test_the_own_task_has_splits_and_baselines():
     namespace = {"__name__": "my_package"}
     exec(EXAMPLES[2][1], namespace)
     task = namespace["Repeated"](train=500)
-    assert task.options == {"max_len": 32, "train": 500, "dev": 200, "test": 200}
+    assert task.options == {"max_len": 32, "train": 500, "dev": 200, "test": 200, "seed": 0}
     splits = {name: task.load(name) for name in SPLITS}
     assert [len(split) for split in splits.values()] == [500, 200, 200]
     assert torch.equal(task.load("dev").targets, splits["dev"].targets)
     assert compute(task, splits).keys() > {"majority", "bag of tokens"}
+    for name in ("Repeated", "RepeatedSoFar"):
+        subject = Subject(name, namespace[name], {"train": 500})
+        results = [run(check, subject) for check in checks_for(subject, fast=True)]
+        assert len(results) > 5 and [r.check for r in results if not r.passed] == []
 
 
 # Without trials of precisions and of implementations of softmax.
