@@ -21,35 +21,17 @@ if TYPE_CHECKING:
     from zoo.replacement import replace
 
 __all__ = [
-    "Attended",
-    "Attention",
-    "EncoderLayer",
-    "Size",
-    "TokensOnly",
-    "Traits",
-    "Unsupported",
-    "UserError",
-    "check",
-    "create",
-    "functional",
-    "names",
-    "packed",
-    "replace",
-    "transformers",
+    "Attended", "Attention", "EncoderLayer", "Size", "TokensOnly", "Traits", "Unsupported",
+    "UserError", "check", "create", "functional", "names", "packed", "replace", "transformers",
     "uses",
-]
+]  # fmt: skip
 
 # The module that defines a name, where it is not `zoo.contract`.
 _MODULE_OF = {
-    "EncoderLayer": "zoo.encoder",
-    "TokensOnly": "zoo.encoder",
-    "UserError": "zoo.registry",
-    "check": "zoo.conformance",
-    "create": "zoo.library",
-    "names": "zoo.library",
-    "replace": "zoo.replacement",
-    "uses": "zoo.library",
-}
+    "EncoderLayer": "zoo.encoder", "TokensOnly": "zoo.encoder", "UserError": "zoo.registry",
+    "check": "zoo.conformance", "create": "zoo.library", "names": "zoo.library",
+    "replace": "zoo.replacement", "uses": "zoo.library",
+}  # fmt: skip
 
 _MODULES = ("functional", "packed", "transformers")
 

@@ -32,18 +32,14 @@ class Composition:
     @classmethod
     def parse(cls, text: str) -> "Composition":
         if ":" in text:
-            raise UserError(
-                f"attention {text!r} is not a registered name; give its class an entry point, as "
-                "docs/add_a_variant.md says"
-            )
+            raise UserError(f"attention {text!r} is not a registered name; give its class an entry "
+                            "point, as docs/add_a_variant.md says")  # fmt: skip
         repeats = any(sign in text for sign in "*()")
         pattern = layers_in(text) if repeats else tuple(text.split("+"))
         if not repeats and (len(pattern) > 2 or "" in pattern):
             count = sum(map(bool, pattern))
-            raise UserError(
-                f"attention {text!r} names {count} variants, not one or two; give A or A+B, or a "
-                "pattern of layers, as A*3+B"
-            )
+            raise UserError(f"attention {text!r} names {count} variants, not one or two; give A or "
+                            "A+B, or a pattern of layers, as A*3+B")  # fmt: skip
         for name in dict.fromkeys(pattern):
             variants.find(name)
         if not repeats and len(pattern) == 2 and pattern[0] == pattern[1]:
@@ -59,16 +55,12 @@ class Composition:
         require_memory(BYTES_PER_LAYER * depth, f"a model with depth={depth}", "lower depth")
         if self.repeats:
             if depth % size:
-                raise Unsupported(
-                    f"depth={depth} is no multiple of the {size} layers of the pattern; give "
-                    f"depth={-(-depth // size) * size}"
-                )
+                raise Unsupported(f"depth={depth} is no multiple of the {size} layers of the "
+                                  f"pattern; give depth={-(-depth // size) * size}")  # fmt: skip
             return self.pattern * (depth // size)
         if depth < size:
-            raise Unsupported(
-                f"depth={depth} is less than the {size} variants of {'+'.join(self.names)}; raise "
-                "depth"
-            )
+            raise Unsupported(f"depth={depth} is less than the {size} variants of "
+                              f"{'+'.join(self.names)}; raise depth")  # fmt: skip
         return (*[self.pattern[0]] * (depth - 1), self.pattern[-1])
 
     def resolve(self, options: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:

@@ -42,8 +42,8 @@ Keys = Float[Tensor, "b h m e"]
 Matrix = Float[Tensor, "b h n m"]
 OneToken = Float[Tensor, "b h 1 e"]
 """The query, key or value of a single step."""
-Mask = Bool[Tensor, "b m"]
-"""True for tokens to attend to, as in `scaled_dot_product_attention`; False for padding."""
+Mask = Bool[Tensor, "b m"] | None
+"""True for tokens to attend to, as in `scaled_dot_product_attention`; None: nothing is padded."""
 Positions = Int[Tensor, "#b n"]
 
 State = tuple[Tensor, ...]
@@ -56,7 +56,7 @@ Natural = Annotated[int, Field(ge=0)]
 NO_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
 
 WITH_PADDING = "padding invariance", "truncation equivalence", "batch independence"
-"""The checks without which the outputs of a padded batch are not those of its samples."""
+"""A variant that fails one of these checks computes padded batches wrongly."""
 
 CAUSAL_SUFFIX = ", causal"
 """Ends the name of a check that is expected to fail in the causal form only."""
@@ -168,7 +168,7 @@ class Attention(nn.Module, ABC):
 
         Raises:
             TypeError: `forward` does not return `Attended`.
-            Unsupported: `segments` are given with a `context` other than `x`.
+            Unsupported: see `require_context`; or `segments` are given with another `context`.
         """
         context = x if context is None else context
         require_inputs(self.size, x, context, mask, segments)
@@ -176,25 +176,22 @@ class Attention(nn.Module, ABC):
             if context is not x:
                 raise Unsupported(f"{self.name()} got segments and a context; leave out either")
             return self.packed(x, mask, segments)
+        self.require_context(x, context)
         for tokens in (x,) if context is x else (x, context):
             require_dtype(self, tokens)
         # Once for all variants: what padding holds, such as NaN, is not read.
         real = real_tokens.zero_padding(context, mask)
         output = super().__call__(real if context is x else x, real, mask)
         if not isinstance(output, Attended):
-            raise TypeError(
-                f"{self.name()} returned a {type(output).__name__}; "
-                "a variant returns zoo.contract.Attended(tokens, losses)"
-            )
+            raise TypeError(f"{self.name()} returned a {type(output).__name__}; a variant returns "
+                            "zoo.contract.Attended(tokens, losses)")  # fmt: skip
         # A plain dict: `torch.export` knows no mapping proxy.
         losses = dict(output.losses)
         backward_without_autocast([output.tokens, *losses.values()], [x, context])
         return Attended(output.tokens, losses)
 
     @abstractmethod
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
+    def forward(self, x: Tokens, context: Context | None = None, mask: Mask = None) -> Attended:
         """Attend from `x` to `context`, or to `x` itself; a call passes `context=x` for that.
 
         Args:
@@ -203,10 +200,6 @@ class Attention(nn.Module, ABC):
             mask: True for real context tokens, False for padding; None if nothing is padded, which
                 allows fast kernels. A call replaces padded context tokens by zeros. The output at
                 a padded position is unspecified, but finite.
-
-        Raises:
-            Unsupported: `context` is not `x`, and the variant has no cross-attention, or the layer
-                is causal and `x` and `context` differ in length.
         """
 
     @classmethod
@@ -217,10 +210,10 @@ class Attention(nn.Module, ABC):
             raise Unsupported(f"{cls.name()} is known to fail the check of {failed}; give neither "
                               "a mask nor segments")  # fmt: skip
 
-    def packed(self, x: Tokens, mask: Mask | None, segments: Segments) -> Attended:
+    def packed(self, x: Tokens, mask: Mask, segments: Segments) -> Attended:
         """Attend within each sequence of packed rows, as if it were a sample: see `zoo.packed`.
 
-        Auxiliary losses are the ones of a batch of all sequences, which is then computed at once.
+        Auxiliary losses need one batch of all sequences, which is then computed at once.
 
         Raises:
             Unsupported: see `require_padding`.
@@ -243,7 +236,7 @@ class Attention(nn.Module, ABC):
         """
         return None
 
-    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
+    def matrix(self, x: Tokens, context: Context, mask: Mask) -> Matrix:
         """The attention matrix of each head: what the layer multiplies by, without its value.
 
         In evaluation mode; the columns of padded tokens are 0. It is built in full, (b, h, n, m).
@@ -262,12 +255,12 @@ class Attention(nn.Module, ABC):
         raise self._has_no_step()
 
     def prefill(
-        self, x: Tokens, mask: Mask | None = None, state: State | None = None,
+        self, x: Tokens, mask: Mask = None, state: State | None = None,
         segments: Segments | None = None,
     ) -> tuple[Tokens, State]:  # fmt: skip
         """The evaluation outputs at the tokens of a prompt, and the state after them.
 
-        They are those of `step` token by token, computed in parallel where `extend` is. Pure, as
+        They equal `step` token by token, and are computed in parallel if `extend` is. Pure, as
         `step`. The output at a padded position is unspecified, but finite.
 
         Args:
@@ -298,14 +291,14 @@ class Attention(nn.Module, ABC):
         tokens, state = extend(first, real, state)
         return real_tokens.gather_tokens(tokens, inverse), state
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         """`prefill`, for a state and tokens in order: in each sample padding is last, and 0.
 
         A variant that overrides it computes a prompt in parallel; by default it is done by `step`.
         """
         return self._extend_by_step(x, real, state)
 
-    def _extend_by_step(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def _extend_by_step(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         outputs = []
         for i, token in enumerate(x.unbind(1)):
             output, after = self.step(token, state)
@@ -317,10 +310,9 @@ class Attention(nn.Module, ABC):
         """The state `after` a token, of samples where it is real; else the state `before` it."""
         pairs = list(zip(after, before, strict=True))
         if any(new.shape != old.shape for new, old in pairs):
-            raise Unsupported(
-                f"{self.name()} has a state that grows with each token; give prompts of one length "
-                "without a mask, and continue a state with rows of one sequence"
-            )
+            raise Unsupported(f"{self.name()} has a state that grows with each token; give prompts "
+                              "of one length without a mask, and continue a state with rows of one "
+                              "sequence")  # fmt: skip
         return tuple(
             torch.where(real.view(-1, *(1,) * (new.ndim - 1)), new, old) for new, old in pairs
         )
@@ -373,18 +365,26 @@ class Attention(nn.Module, ABC):
         """Queries or keys, with rotary position embeddings if `size.rotary`."""
         return rotary.apply_rotary(x, positions) if self.size.rotary else x
 
-    def require_self(self, x: Tensor, context: Tensor | None) -> None:
-        """Raise `Unsupported` for a `context` other than `x`, if there is no cross-attention."""
-        if context is not None and context is not x:
-            raise Unsupported(
-                f"{self.name()} attends to its input only; "
-                f"variants with cross-attention: {names_with('cross')}"
-            )
+    def require_context(self, x: Tensor, context: Tensor | None) -> None:
+        """Raise `Unsupported` for a `context` that the layer cannot attend to.
+
+        It is another one than `x`, and there is no cross-attention, as with a short convolution; or
+        the layer is causal, and both differ in length.
+        """
+        if context is None or context is x:
+            return
+        if not self.traits.cross or self.size.short_conv:
+            taps = f" with short_conv={self.size.short_conv}" * bool(self.size.short_conv)
+            raise Unsupported(f"{self.name()}{taps} attends to its input only; "
+                              f"variants with cross-attention: {names_with('cross')}")  # fmt: skip
+        if self.size.causal and (n := x.shape[1]) != (m := context.shape[1]):
+            raise Unsupported(f"causal {self.name()} got {n} queries and {m} keys; give as many "
+                              "keys as queries")  # fmt: skip
 
     @classmethod
     def expected_failures_of(cls, *, causal: bool) -> dict[str, str]:
         """The expected failures of the causal form, or of the other one: reasons by check."""
-        # Last the entries of the causal form only, which replace the entries of both forms.
+        # Entries of the causal form come last and replace entries of both forms.
         declared = sorted(cls.expected_failures.items(), key=lambda e: e[0].endswith(CAUSAL_SUFFIX))
         return {
             check.removesuffix(CAUSAL_SUFFIX): reason

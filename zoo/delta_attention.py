@@ -30,7 +30,12 @@ EPS = 1e-5
 
 
 class DeltaAttention(RecurrentAttention):
-    """Projections and output of the family; a subclass writes `gates`."""
+    """Projections and output of the family; a subclass writes `gates`.
+
+    Options:
+        negative: whether beta, or the erase gate, is in (0, 2) instead of (0, 1).
+        gate: the gate of the output: `silu(W x)`, `sigmoid` of a map of low rank, or none.
+    """
 
     family = "delta rule"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)

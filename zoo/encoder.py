@@ -57,10 +57,9 @@ class EncoderLayer(nn.Module):
         """
         super().__init__()
         if not isinstance(attention, Attention):
-            raise UserError(
-                f"EncoderLayer got {attention!r}, not an attention layer; give "
-                "zoo.create(NAME, dim=..., heads=..., max_len=...), or use EncoderLayer.create"
-            )
+            raise UserError(f"EncoderLayer got {attention!r}, not an attention layer; give "
+                            "zoo.create(NAME, dim=..., heads=..., max_len=...), or use "
+                            "EncoderLayer.create")  # fmt: skip
         require_counts(feed_forward=feed_forward)
         require_probability("dropout", dropout)
         if recompute not in RECOMPUTE:
@@ -99,9 +98,7 @@ class EncoderLayer(nn.Module):
         with allocating(f"feed_forward={feed_forward}", "lower it"):
             return cls(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
 
-    def forward(
-        self, x: Tokens, mask: Mask | None = None, segments: Segments | None = None
-    ) -> Attended:
+    def forward(self, x: Tokens, mask: Mask = None, segments: Segments | None = None) -> Attended:
         """Return new tokens, and the auxiliary losses of the attention.
 
         Args:
@@ -141,7 +138,7 @@ class EncoderLayer(nn.Module):
         return self._without_dropout(x + tokens), state
 
     def prefill(
-        self, x: Tokens, mask: Mask | None = None, state: State | None = None,
+        self, x: Tokens, mask: Mask = None, state: State | None = None,
         segments: Segments | None = None,
     ) -> tuple[Tokens, State]:  # fmt: skip
         """The outputs at the tokens of a prompt and the state after them, without dropout.
@@ -171,10 +168,8 @@ class TokensOnly(nn.Module):
         super().__init__()
         attention = [module for module in layer.modules() if isinstance(module, Attention)]
         if not attention:
-            raise UserError(
-                f"zoo.TokensOnly got a {type(layer).__name__} without attention; give a layer of "
-                "zoo.create or an encoder layer"
-            )
+            raise UserError(f"zoo.TokensOnly got a {type(layer).__name__} without attention; give "
+                            "a layer of zoo.create or an encoder layer")  # fmt: skip
         losses = sorted({name for module in attention for name in module.traits.losses})
         if losses and layer.training:
             warnings.warn(
@@ -184,9 +179,7 @@ class TokensOnly(nn.Module):
             )
         self.layer = layer
 
-    def forward(
-        self, x: Tokens, mask: Mask | None = None, segments: Segments | None = None
-    ) -> Tokens:
+    def forward(self, x: Tokens, mask: Mask = None, segments: Segments | None = None) -> Tokens:
         """The tokens of self-attention; see `Attention.forward`."""
         packed = {} if segments is None else {"segments": segments}
         return self.layer(x, mask=mask, **packed).tokens

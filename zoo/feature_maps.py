@@ -62,10 +62,8 @@ def width(name: str, p: int) -> int:
     """The number f of features of a vector of p entries."""
     shape = feature_maps.find(name)(torch.zeros(2, 3, p)).shape
     if len(shape) != 3 or shape[:2] != (2, 3) or not shape[2]:
-        raise UserError(
-            f"feature map {name!r} gives shape {tuple(shape)} for (2, 3, {p}); "
-            "return (2, 3, FEATURES)"
-        )
+        raise UserError(f"feature map {name!r} gives shape {tuple(shape)} for (2, 3, {p}); return "
+                        "(2, 3, FEATURES)")  # fmt: skip
     return shape[2]
 
 

@@ -16,10 +16,8 @@ def load(owner: str, module: str, package: str) -> ModuleType:
         with silence():
             return load_guarded(lambda: import_module(module))
     except Exception as error:
-        raise Unsupported(
-            f"{owner} needs {package}, which cannot be imported ({in_one_line(error)}); "
-            f"pip install {package}"
-        ) from error
+        raise Unsupported(f"{owner} needs {package}, which cannot be imported "
+                          f"({in_one_line(error)}); pip install {package}") from error  # fmt: skip
 
 
 @contextmanager

@@ -25,8 +25,6 @@ from zoo.size import require_inputs
 
 
 class PostNormLayer(EncoderLayer):
-    # As `EncoderLayer`, with its norms after the residual sums.
-
     def __init__(
         self,
         attention: Attention,
@@ -56,7 +54,7 @@ class PostNormLayer(EncoderLayer):
         return self._without_dropout(x + tokens), state
 
     def prefill(
-        self, x: Tokens, mask: Mask | None = None, state: State | None = None,
+        self, x: Tokens, mask: Mask = None, state: State | None = None,
         segments: Segments | None = None,
     ) -> tuple[Tokens, State]:  # fmt: skip
         require_inputs(self.attention.size, x, x, mask, segments)

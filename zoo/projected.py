@@ -34,6 +34,8 @@ from zoo.recompute import in_parts
 Values = Float[Tensor, "b h m w"]
 """Values, which may be wider than keys, or narrower."""
 Outputs = Float[Tensor, "b h n w"]
+Wide = Float[Tensor, "b h n _"]
+"""Queries or outputs, of which a token may have several side by side."""
 
 TOLERANCE = 1e-3
 """Relative and absolute, of the product of an attention matrix with the values."""
@@ -82,23 +84,14 @@ class ProjectedAttention(Attention):
         return self.size.dropout if self.training else 0.0
 
     @in_parts
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
+    def forward(self, x: Tokens, context: Context | None = None, mask: Mask = None) -> Attended:
         """Project, `attend`, merge the heads, project the output; see `Attention.forward`."""
         context = x if context is None else context
-        if not self.traits.cross:
-            self.require_self(x, context)
-        n, m = x.shape[1], context.shape[1]
-        if self.size.causal and n != m:
-            raise Unsupported(
-                f"causal {self.name()} got {n} queries and {m} keys; give as many keys as queries"
-            )
         # Projections have no names here: unless stored, they are freed before heads are merged.
         heads = self.attend_in_precision(*self._project(x, context, mask), mask)
         return Attended(self._merge(x, heads))
 
-    def attend_in_precision(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Outputs:
+    def attend_in_precision(self, q: Wide, k: Keys, v: Values, mask: Mask) -> Wide:
         """`attend`, in fp32 at least if `upcast`; the outputs have the dtype of the values."""
         if not self.upcast:
             return self.attend(q, k, v, mask)
@@ -106,12 +99,13 @@ class ProjectedAttention(Attention):
             return self.attend(q32, k32, v32, mask).to(v.dtype)
 
     @torch.no_grad()
-    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
+    def matrix(self, x: Tokens, context: Context, mask: Mask) -> Matrix:
         """See `Attention.matrix`: the outputs of `attend` for the columns of the unit matrix.
 
         Raises:
             Unsupported: `attend` is not linear in its values.
         """
+        self.require_context(x, context)
         q, k, v = self._project(x, context, mask)
         with full_precision(q, k, v) as (q, k, v):
             unit = torch.eye(v.shape[-2], dtype=v.dtype, device=v.device)
@@ -126,7 +120,7 @@ class ProjectedAttention(Attention):
                                   "linear in the values")  # fmt: skip
         return matrix
 
-    def _seeded_attend(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Tensor:
+    def _seeded_attend(self, q: Queries, k: Keys, v: Values, mask: Mask) -> Tensor:
         with torch.random.fork_rng(devices=[q.device] if q.is_cuda else []):
             torch.manual_seed(0)
             return self.attend(q, k, v, mask)
@@ -154,7 +148,7 @@ class ProjectedAttention(Attention):
         tokens, state = self._extend_by(self.recur, x[:, None], None, state)
         return tokens[:, 0], state
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         """Project, `attend_after`, merge the heads, project the output; see `Attention.extend`."""
         if overrides(type(self), "recur", "attend_after"):
             return self._extend_by_step(x, real, state)
@@ -163,7 +157,7 @@ class ProjectedAttention(Attention):
         )
 
     def _extend_by(
-        self, attend: Callable[..., tuple[Outputs, State]], x: Tokens, real: Mask | None,
+        self, attend: Callable[..., tuple[Outputs, State]], x: Tokens, real: Mask,
         state: State,
     ) -> tuple[Tokens, State]:  # fmt: skip
         count, *rest = state
@@ -179,7 +173,7 @@ class ProjectedAttention(Attention):
         return self._merge(x, heads.to(v.dtype)), state
 
     @abstractmethod
-    def attend(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Outputs:
+    def attend(self, q: Queries, k: Keys, v: Values, mask: Mask) -> Outputs:
         """The output of each query; q and k are not scaled, `mask` is as in `Attention.forward`."""
 
     def begin(self, batch: int) -> State:
@@ -195,24 +189,34 @@ class ProjectedAttention(Attention):
     def recur(self, q: Queries, k: Keys, v: Values, state: State) -> tuple[Outputs, State]:
         """The output of a causal `attend` at the next token, and the state after it.
 
-        All arguments are in fp32 at least, and autocast is disabled.
+        All arguments are in fp32 at least, and autocast is disabled. With `caches`, `weigh` gives
+        the weights.
         """
-        return self.attend_after(q, k, v, None, state)
+        if not self.caches or overrides(type(self), "attend_after", "recur"):
+            return self.attend_after(q, k, v, None, state)
+        state = key_value_cache.append(state, k, v)
+        scaled = q * self.size.head_dim**-0.5
+        return key_value_cache.attend(state, scaled, self.weigh), state
+
+    def weigh(self, products: Tensor, real: Tensor) -> Tensor:
+        """The weights of the cached keys, from their products with a query and which are real."""
+        return key_value_cache.softmax(products, real)
 
     def attend_after(
-        self, q: Queries, k: Keys, v: Values, real: Mask | None, state: State
-    ) -> tuple[Outputs, State]:
+        self, q: Wide, k: Keys, v: Values, real: Mask, state: State
+    ) -> tuple[Wide, State]:
         """The outputs of a causal `attend` at the next tokens, and the state after them.
 
-        It is `recur` for many tokens, of which padded ones are last; a variant has either or both.
+        It is `recur` for many tokens, padded ones last; a variant has either or both.
         """
-        raise self._has_no_step()
+        if not self.caches:
+            raise self._has_no_step()
+        if not self.upcast:
+            q, k, v = (part.to(state[0].dtype) for part in (q, k, v))
+        *past, state = key_value_cache.extend(state, k, v, real)
+        return key_value_cache.attend_after(self.attend, q, k, v, real, *past), state
 
-    def _project(
-        self, x: Tokens, context: Context, mask: Mask | None
-    ) -> tuple[Queries, Keys, Values]:
-        if self.size.short_conv:
-            self.require_self(x, context)
+    def _project(self, x: Tokens, context: Context, mask: Mask) -> tuple[Wide, Keys, Values]:
         # The positions of context tokens, where they differ from their indices.
         positions = token_ranks(mask) if self.size.rotary and mask is not None else None
         query = self.query_conv(self.query(x), mask if context is x else None)

@@ -133,7 +133,7 @@ def convolve_after(
     u: Projected, taps: Float[Tensor, "t w"], past: Float[Tensor, "b before w"],
     real: Bool[Tensor, "b n"] | None,
 ) -> tuple[Projected, Float[Tensor, "b before w"]]:  # fmt: skip
-    # After those of `past`, and the last T - 1 tokens of all.
+    # `past` and the result hold T - 1 tokens.
     window = torch.cat([past, u.to(past.dtype)], dim=1)
     with without_autocast(u):
         y = convolve(window, taps, past.shape[1], None)[:, past.shape[1] :]

@@ -38,18 +38,9 @@ def recomputed(function: Callable[..., Result], *inputs: Any) -> Result:
 def sample_by_sample(
     function: Callable[..., Tensor], *inputs: Tensor, again: bool = True, size: int | None = None
 ) -> Tensor:
-    """`function(*inputs)`, which training on a CPU computes for each sample, or a few small ones.
-
-    For a function whose samples do not depend on one another. The first axis of each input is the
-    batch, or 1 for all samples alike.
-
-    Args:
-        function: what is computed.
-        inputs: its arguments.
-        again: whether the backward pass computes the samples again, so that it has the intermediate
-            results of one in memory; if not, the forward pass stores them.
-        size: the number of samples that are computed together; by default as few as are fast.
-    """
+    # `function(*inputs)`, which training on a CPU computes for `size` samples at a time, by default
+    # as few as are fast. The first axis of an input is the batch, or 1 for all samples alike. The
+    # backward pass computes samples `again`, or has their intermediate results stored.
     batch, size = inputs[0].shape[0], size or samples_at_a_time(inputs[0])
     if size >= batch:
         return function(*inputs)
@@ -61,14 +52,8 @@ def sample_by_sample(
 
 
 def samples_at_a_time(x: Tensor, blocks: int | None = None, batch_parts: int | None = None) -> int:
-    """The number of samples that `sample_by_sample` computes together.
-
-    Args:
-        x: its first input.
-        blocks: the blocks of a sample that can have a thread each, where they limit the threads in
-            use: so many samples are computed together that each thread has one.
-        batch_parts: of the batch, at most; by default as many as there are samples.
-    """
+    # `blocks` of a sample can have a thread each: each thread should have one. The batch has at
+    # most `batch_parts` parts, by default as many as samples.
     if not torch.is_grad_enabled() or not eager.on_cpu(x):
         return x.shape[0]
     per_part = 1 if batch_parts is None else ceil(x.shape[0] / batch_parts)
@@ -76,23 +61,27 @@ def samples_at_a_time(x: Tensor, blocks: int | None = None, batch_parts: int | N
     return max(per_part, per_thread, ceil(LARGE / max(1, x[:1].numel())))
 
 
-class _Part(nn.Module):
-    def __init__(self, layer: nn.Module, forward: Callable[..., Attended]) -> None:
-        super().__init__()
-        self.layer = layer
-        self.function = forward
+class _Method(nn.Module):
+    # A method of a layer, as a module whose parameters can be replaced for a call.
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.function(self.layer, x, x, mask).tokens
+    def __init__(self, layer: nn.Module, method: Callable[..., Any]) -> None:
+        super().__init__()
+        self.layer, self.method = layer, method
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.method(self.layer, *inputs)
+
+
+def as_function(layer: nn.Module, method: Callable[..., Any]) -> Callable[..., Any]:
+    # With the parameters of this call: `functional_call` may have replaced them for it.
+    part = _Method(layer, method)
+    state = {**dict(part.named_parameters()), **dict(part.named_buffers())}
+    return lambda *inputs: functional_call(part, state, inputs)
 
 
 def in_parts(forward: Callable[..., Attended]) -> Callable[..., Attended]:
-    """Decorate `forward` of self-attention: training on a CPU computes a large batch in parts.
-
-    The class attribute `batch_parts` is their number. All but the last are computed again in the
-    backward pass. It has no effect on a layer with auxiliary losses.
-    """
-
+    # Training on a CPU computes a large batch of self-attention in `batch_parts` parts, a class
+    # attribute, and all but the last again in the backward pass. Auxiliary losses prevent it.
     @wraps(forward)
     def compute(
         layer: Any, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None
@@ -102,13 +91,8 @@ def in_parts(forward: Callable[..., Attended]) -> Callable[..., Attended]:
         size = samples_at_a_time(x, layer.size.heads, number) if number > 1 else x.shape[0]
         if size >= x.shape[0]:
             return forward(layer, x, context, mask)
-        part = _Part(layer, forward)
-        # As they are in this call: `functional_call` may have replaced them for it.
-        state = {**dict(part.named_parameters()), **dict(part.named_buffers())}
+        attend = as_function(layer, lambda layer, x, *mask: forward(layer, x, x, *mask).tokens)
         inputs = [x] if mask is None else [x, mask]
-        tokens = sample_by_sample(
-            lambda *sample: functional_call(part, state, sample), *inputs, size=size
-        )
-        return Attended(tokens)
+        return Attended(sample_by_sample(attend, *inputs, size=size))
 
     return compute

@@ -83,14 +83,11 @@ class RecurrentAttention(Attention):
 
     @in_spans
     @in_parts
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
+    def forward(self, x: Tokens, context: Context | None = None, mask: Mask = None) -> Attended:
         """Project, run the recurrence, merge the heads; see `Attention.forward`."""
-        self.require_self(x, context)
         return Attended(self.merge(x, self._heads(x, mask)))
 
-    def _heads(self, x: Tokens, mask: Mask | None) -> Heads:
+    def _heads(self, x: Tokens, mask: Mask) -> Heads:
         positions = None if mask is None else token_ranks(mask)
         projected = self.short_conv(self.query_key_value(x), mask)
         inputs = self.inputs(x, projected, positions)
@@ -108,7 +105,7 @@ class RecurrentAttention(Attention):
         state = self.zero_state(batch, self.size.heads, *self.state_shape())
         return state, self.zero_state(batch).long(), *self.zero_past(batch, self.short_conv)
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         """See `Attention.extend`."""
         (matrix, count, *past), n = state, x.shape[1]
         projected, past = self.short_conv.extend(self.query_key_value(x), tuple(past), real)
@@ -129,7 +126,7 @@ class RecurrentAttention(Attention):
         return self.merge(token, self.read(heads, inputs))[:, 0], (matrix, count + 1, *past)
 
 
-def without_padding(inputs: Inputs, mask: Mask | None) -> Inputs:
+def without_padding(inputs: Inputs, mask: Mask) -> Inputs:
     """Inputs of one or more steps for each token, with which padded tokens leave the state."""
     if mask is None:
         return inputs

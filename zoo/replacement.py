@@ -69,10 +69,8 @@ def replace(
     matching = {path: module for path, module in every if path and fnmatchcase(path, match)}
     old = {path: module for path, module in matching.items() if projections(module)}
     if not old:
-        raise UserError(
-            f"no nn.MultiheadAttention, and no Attention like timm's, matches {match!r}; "
-            "give a pattern of paths in model.named_modules()"
-        )
+        raise UserError("no nn.MultiheadAttention, and no Attention like timm's, matches "
+                        f"{match!r}; give a pattern of paths in model.named_modules()")  # fmt: skip
     make = partial(create, variant, max_len=max_len, causal=causal, **options)
     # By module: a layer that is in several places of the model stays so.
     new = {module: substitute(path, module, found, make) for path, module in old.items()}
@@ -160,7 +158,7 @@ class Called(nn.Module):
                     new = nn.Parameter(source.detach()[part].clone(), source.requires_grad)
                 setattr(getattr(layer, linear), name, new)
 
-    def mask_of(self, mask: Tensor | None, x: Tensor, context: Tensor) -> Mask | None:
+    def mask_of(self, mask: Tensor | None, x: Tensor, context: Tensor) -> Mask:
         # True = attend; it must be as causal as the layer.
         (b, n, _), m, causal = x.shape, context.shape[1], self.layer.size.causal
         if mask is None and (not causal or n == 1):
@@ -173,7 +171,7 @@ class Called(nn.Module):
         raise Unsupported(f"a layer that was replaced with causal={causal} expects {form}; give "
                           "the mask that it expects, or replace it with the other")  # fmt: skip
 
-    def attended(self, x: Tensor, context: Tensor, mask: Mask | None) -> Tensor:
+    def attended(self, x: Tensor, context: Tensor, mask: Mask) -> Tensor:
         # A padded key is a query nevertheless, as in PyTorch, where one can be.
         if context is x and mask is not None and self.layer.traits.cross:
             context = x.view_as(x)  # another object is another sequence

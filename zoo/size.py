@@ -96,10 +96,8 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any, segments: Any = 
     if context is not x:
         _require_tokens("context", context, size)
         if context.shape[0] != x.shape[0]:
-            raise UserError(
-                f"x has {x.shape[0]} samples and context {context.shape[0]}; give a context per "
-                "sample"
-            )
+            raise UserError(f"x has {x.shape[0]} samples and context {context.shape[0]}; give a "
+                            "context per sample")  # fmt: skip
     if mask is not None:
         _require_mask(mask, context)
     if segments is not None:
@@ -110,10 +108,9 @@ def require_segments(segments: Any, x: Tensor, mask: Tensor | None) -> None:
     whole = isinstance(segments, Tensor) and segments.dtype in (torch.int32, torch.int64)
     if not whole or segments.shape != x.shape[:2] or segments.device != x.device:
         got = getattr(segments, "shape", ()), getattr(segments, "dtype", type(segments).__name__)
-        raise UserError(
-            f"segments has shape {tuple(got[0])} and dtype {got[1]}; give a whole number for each "
-            f"token, of shape {tuple(x.shape[:2])} on {x.device}, as zoo.packed.segments_of does"
-        )
+        raise UserError(f"segments has shape {tuple(got[0])} and dtype {got[1]}; give a whole "
+                        f"number for each token, of shape {tuple(x.shape[:2])} on {x.device}, as "
+                        "zoo.packed.segments_of does")  # fmt: skip
     falls = filled(segments, mask) != segments
     if bool((falls if mask is None else falls & mask).any()):
         raise UserError("segments decreases within a row; give each sequence a larger number than "
@@ -124,19 +121,15 @@ def _require_mask(mask: Any, context: Tensor) -> None:
     if not isinstance(mask, Tensor):
         raise UserError(f"mask is a {type(mask).__name__}; give a boolean tensor")
     if mask.dtype != torch.bool:
-        raise UserError(
-            f"mask has dtype {mask.dtype}; a mask is boolean, True for tokens to attend to; "
-            "convert it, for example with mask.bool()"
-        )
+        raise UserError(f"mask has dtype {mask.dtype}; a mask is boolean, True for tokens to "
+                        "attend to; convert it, for example with mask.bool()")  # fmt: skip
     if mask.device != context.device:
         raise UserError(
             f"mask is on {mask.device} and the tokens are on {context.device}; give one device"
         )
     if mask.shape != context.shape[:2]:
-        raise UserError(
-            f"mask has shape {tuple(mask.shape)}; give one entry per context token, of shape "
-            f"{tuple(context.shape[:2])}"
-        )
+        raise UserError(f"mask has shape {tuple(mask.shape)}; give one entry per context token, of "
+                        f"shape {tuple(context.shape[:2])}")  # fmt: skip
 
 
 def checked_step(step: Callable[..., T]) -> Callable[..., T]:
@@ -171,10 +164,8 @@ def require_token(dim: int, x: Any) -> None:
     if not isinstance(x, Tensor):
         raise UserError(f"x is a {type(x).__name__}; give a tensor of one token a sample")
     if x.ndim != 2 or x.shape[1] != dim or not x.is_floating_point():
-        raise UserError(
-            f"x has shape {tuple(x.shape)} and dtype {x.dtype}; give one floating-point token a "
-            f"sample, of shape (batch, {dim})"
-        )
+        raise UserError(f"x has shape {tuple(x.shape)} and dtype {x.dtype}; give one "
+                        f"floating-point token a sample, of shape (batch, {dim})")  # fmt: skip
 
 
 def require_dtype(layer: nn.Module, x: Tensor) -> None:
@@ -189,10 +180,9 @@ def require_dtype(layer: nn.Module, x: Tensor) -> None:
     of_tokens, of_layer = (
         str(dtype).removeprefix("torch.") for dtype in (x.dtype, max(dtypes, key=str))
     )
-    raise UserError(
-        f"the tokens are {of_tokens} and the layer is {of_layer}; give tokens of the dtype of the "
-        f"layer, x.to(torch.{of_layer}), or convert the layer, layer.to(torch.{of_tokens})"
-    )
+    raise UserError(f"the tokens are {of_tokens} and the layer is {of_layer}; give tokens of the "
+                    f"dtype of the layer, x.to(torch.{of_layer}), or convert the layer, "
+                    f"layer.to(torch.{of_tokens})")  # fmt: skip
 
 
 def _require_tokens(name: str, tokens: Any, size: Size) -> None:
@@ -200,12 +190,9 @@ def _require_tokens(name: str, tokens: Any, size: Size) -> None:
         raise UserError(f"{name} is a {type(tokens).__name__}; give a tensor of tokens")
     shaped = tokens.ndim == 3 and tokens.shape[-1] == size.dim and tokens.shape[1] > 0
     if not (shaped and tokens.is_floating_point()):
-        raise UserError(
-            f"{name} has shape {tuple(tokens.shape)} and dtype {tokens.dtype}; give floating-point "
-            f"tokens of shape (batch, tokens, {size.dim}), at least one token"
-        )
+        raise UserError(f"{name} has shape {tuple(tokens.shape)} and dtype {tokens.dtype}; give "
+                        f"floating-point tokens of shape (batch, tokens, {size.dim}), at least one "
+                        "token")  # fmt: skip
     if tokens.shape[1] > size.max_len:
-        raise UserError(
-            f"{name} has {tokens.shape[1]} tokens, more than max_len={size.max_len}; truncate it, "
-            "or build the layer with a larger max_len"
-        )
+        raise UserError(f"{name} has {tokens.shape[1]} tokens, more than max_len={size.max_len}; "
+                        "truncate it, or build the layer with a larger max_len")  # fmt: skip

@@ -16,13 +16,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Int
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
 from zoo.contract import Attended, Attention, Context, Mask, State, Tokens
 from zoo.kernels import eager
 from zoo.kernels.real_tokens import gather_tokens, real_tokens_first, with_real_tokens_first
-from zoo.recompute import recomputed
+from zoo.recompute import as_function, recomputed
 
 Extend = Callable[..., tuple[Tokens, State]]
 
@@ -32,24 +31,12 @@ SPANS = 4
 LEAST = 512  # Tokens of a span, at least: operations of shorter ones are slow
 
 
-class _Span(nn.Module):
-    # A method of a layer, as a module whose parameters can be replaced for a call.
-
-    def __init__(self, layer: Any, extend: Extend) -> None:
-        super().__init__()
-        self.layer, self.extend = layer, extend
-
-    def forward(self, x: Tensor, real: Mask | None, *state: Tensor) -> tuple[Tensor, ...]:
-        tokens, after = self.extend(self.layer, x, real, state)
-        return tokens, *after
-
-
 def in_spans(forward: Callable[..., Attended]) -> Callable[..., Attended]:
     # The attribute `spans` of the layer is their number, 0 for none; with a fraction, such as 8/3,
     # the first is the short one. The layer has `extend`, and neither dropout nor auxiliary losses.
     @wraps(forward)
     def compute(
-        layer: Any, x: Tokens, context: Context | None = None, mask: Mask | None = None
+        layer: Any, x: Tokens, context: Context | None = None, mask: Mask = None
     ) -> Attended:
         if has_spans(layer, x, context):
             return Attended(by_spans(layer, type(layer).extend, x, mask, layer.start(len(x)))[0])
@@ -67,10 +54,7 @@ class RealTokensFirst(Attention):
     spans: float = 0
 
     @in_spans
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        self.require_self(x, context)
+    def forward(self, x: Tokens, context: Context | None = None, mask: Mask = None) -> Attended:
         return Attended(with_real_tokens_first(self.attend_ordered, mask, x))
 
     @abstractmethod
@@ -99,7 +83,7 @@ def span_of(layer: Any, x: Tokens) -> int:
 
 
 def by_spans(
-    layer: Attention, extend: Extend, x: Tokens, mask: Mask | None, state: State
+    layer: Attention, extend: Extend, x: Tokens, mask: Mask, state: State
 ) -> tuple[Tokens, State]:
     # `extend` is a method of the class of `layer`; see `Attention.extend`.
     if mask is None:
@@ -111,18 +95,15 @@ def by_spans(
 
 
 def _in_order(
-    layer: Any, extend: Extend, x: Tokens, real: Mask | None, state: State
+    layer: Any, extend: Extend, x: Tokens, real: Mask, state: State
 ) -> tuple[Tokens, State]:
     # For samples whose padding is last.
-    part, outputs, states = _Span(layer, extend), list[Tensor](), [*state]
-    # As they are in this call: `functional_call` may have replaced them for it.
-    named = {**dict(part.named_parameters()), **dict(part.named_buffers())}
-
-    def compute(*inputs: Any) -> tuple[Tensor, ...]:
+    def of_span(layer: Any, x: Tensor, real: Mask, *state: Tensor) -> tuple[Tensor, ...]:
         # A span of several samples is not contiguous: each product of matrices would copy it.
-        tokens, *rest = inputs
-        return functional_call(part, named, (tokens.contiguous(), *rest))
+        tokens, after = extend(layer, x.contiguous(), real, state)
+        return tokens, *after
 
+    compute, outputs, states = as_function(layer, of_span), list[Tensor](), [*state]
     number, rest = divmod(x.shape[1], size := span_of(layer, x))
     sizes, rest = [size] * number, [rest] * bool(rest)
     # The last span is not computed again: it should not be the short one.

@@ -68,7 +68,6 @@ def plain(queries: QueryFeatures, keys: KeyFeatures, values: Values) -> Sums:
 
 
 def chunked(queries: QueryFeatures, keys: KeyFeatures, values: Values, chunk: int) -> Sums:
-    # In linear time and memory.
     state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
     return total_after(queries, keys, values, state, chunk)[0]
 
@@ -76,7 +75,6 @@ def chunked(queries: QueryFeatures, keys: KeyFeatures, values: Values, chunk: in
 def mean_after(
     queries: QueryFeatures, keys: KeyFeatures, values: Keys, state: State, chunk: int
 ) -> tuple[Queries, State]:
-    # g = e + 1
     sums, state = total_after(queries, keys, F.pad(values, (0, 1), value=1.0), state, chunk)
     return ratio(sums[..., :-1], sums[..., -1:]), state
 
@@ -136,7 +134,6 @@ def _by_head(states: Tensor, state: State, t: int) -> Float[Tensor, "b h t f g"]
 
 
 def ratio(numerator: Queries, denominator: Float[Tensor, "b h n 1"]) -> Queries:
-    # Zero by zero is zero.
     # Below this, the error of underflow is larger than the error of rounding.
     smallest = torch.finfo(denominator.dtype).tiny / torch.finfo(denominator.dtype).eps
     return numerator / denominator.masked_fill(denominator < smallest, torch.inf)

@@ -39,10 +39,7 @@ def from_state(
     states_of: Callable[[Tensor, Tensor], States], factors: Tensor, update: States,
     state: Float[Tensor, "b h e f"] | None,
 ) -> tuple[States, Float[Tensor, "b h e f"] | None]:  # fmt: skip
-    """The state before each chunk, from `state` on, and the one after the last.
-
-    Without a state it is 0 before the first chunk, and the last one is not computed.
-    """
+    """The state before each chunk, from `state` on, and after the last; None without a state."""
     if state is None:
         return states_of(factors, update), None
     # A chunk before the first adds the state; one after the last shows the end.
@@ -54,7 +51,6 @@ def from_state(
 def one_by_one(
     advance: Callable[[Tensor, Tensor], Tensor], factors: Tensor, update: States
 ) -> States:
-    """The state before each chunk, which maps a state S to advance(factor, S) + update."""
     state, states = torch.zeros_like(update[:, :, 0]), []
     for factor, added in zip(factors.unbind(2), update.unbind(2), strict=True):
         states.append(state)

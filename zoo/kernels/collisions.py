@@ -54,7 +54,8 @@ def collision_probabilities(cosines: Weights, tau: int, bound: bool) -> Weights:
     if not torch.compiler.is_compiling():
         return _Probabilities.apply(cosines, tau, bound)
     weights, slope = _weights(cosines.detach().clamp(-1.0, 1.0), tau, bound)
-    # The second term is zero; its derivative is that of the result. A compiler needs no second.
+    # The second term is zero, and carries the derivative of the result, which is all that a
+    # compiler needs.
     return weights + slope * (cosines - cosines.detach())
 
 

@@ -48,7 +48,7 @@ class Map(NamedTuple):
 
 
 def apply(
-    x: Tokens, parameters: Map, groups: int, mask: Mask | None, with_gram: bool
+    x: Tokens, parameters: Map, groups: int, mask: Mask, with_gram: bool
 ) -> tuple[Tokens, Grams]:
     """The tokens and the Gram matrices, by the faster of `chunked` and `plain`.
 
@@ -58,7 +58,7 @@ def apply(
 
 
 def plain(
-    x: Tokens, parameters: Map, groups: int, mask: Mask | None, with_gram: bool
+    x: Tokens, parameters: Map, groups: int, mask: Mask, with_gram: bool
 ) -> tuple[Tokens, Grams]:
     # Padded tokens have zero features, so they enter no Gram matrix.
     weight, bias, output_map, output_bias = parameters
@@ -67,9 +67,8 @@ def plain(
 
 
 def chunked(
-    x: Tokens, parameters: Map, groups: int, mask: Mask | None, with_gram: bool
+    x: Tokens, parameters: Map, groups: int, mask: Mask, with_gram: bool
 ) -> tuple[Tokens, Grams]:
-    # In less memory, and from CHUNKED_FROM tokens on in less time.
     from zoo.kernels import cosine_map_chunked
 
     parameters = parameters._replace(output_map=parameters.output_map.expand(x.shape[0], -1, -1))
@@ -89,7 +88,7 @@ def affine(phi: Features, output_map: OutputMap, output_bias: OutputBias) -> Tok
     return tokens + output_bias.to(tokens.dtype)
 
 
-def unit(u: Features, mask: Mask | None) -> Features:
+def unit(u: Features, mask: Mask) -> Features:
     # fp32: squares of half-precision entries overflow or vanish.
     norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=at_least_fp32(u.dtype))
     scale = norm.clamp_min(TINY).reciprocal()

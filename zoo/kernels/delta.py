@@ -34,7 +34,7 @@ kinds of rows, `w` tokens of half a block.
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -94,46 +94,29 @@ def step(
 ) -> tuple[Float[Tensor, "b h 1 f"], State]:  # fmt: skip
     output = q
     for i in range(k.shape[2]):
-        now: list[Any] = [
+        query, key, value, decay, read, gate = [
             x if x is None or x.shape[2] == 1 else x[:, :, i, None]
-            for x in (q, k, v, log_decay, erased, write)
+            for x in cast(Any, (q, k, v, log_decay, erased, write))
         ]
-        output, state = _one_step(*now, state=state)
+        state = decay.exp().mT * state
+        written = value if gate is None else gate * value
+        if read is not None:
+            written = written - read @ state
+        state = state + key.mT * written
+        output = query @ state
     return output, state
 
 
-def _one_step(
-    q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
-    state: State,
-) -> tuple[Values, State]:  # fmt: skip
-    state = log_decay.exp().mT * state
-    written = v if write is None else write * v
-    if erased is not None:
-        written = written - erased @ state
-    state = state + k.mT * written
-    return q @ state, state
-
-
-def chunked(
-    q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
-    *, chunk: int = CHUNK, strict: bool = False,
-) -> Values:  # fmt: skip
+def chunked(*inputs: Tensor | None, chunk: int = CHUNK, strict: bool = False) -> Values:
     # With `strict` without the term of j = i.
-    return _chunked(q, k, v, log_decay, erased, write, None, chunk, strict)[0]
+    return chunks_after(*cast(Any, inputs), state=None, chunk=chunk, strict=strict)[0]
 
 
 def chunks_after(
     q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None = None,
-    write: ValueGate | None = None, *, state: State, chunk: int,
-) -> tuple[Values, State]:  # fmt: skip
-    sums, after = _chunked(q, k, v, log_decay, erased, write, state, chunk, False)
-    return sums, state if after is None else after
-
-
-def _chunked(
-    q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
-    state: State | None, chunk: int, strict: bool,
-) -> tuple[Values, State | None]:  # fmt: skip
+    write: ValueGate | None = None, *, state: State | None, chunk: int, strict: bool = False,
+) -> tuple[Values, Any]:  # fmt: skip
+    # The state is None without one before.
     n = q.shape[2]
     if not torch.compiler.is_exporting():
         chunk = min(chunk, 1 << (n - 1).bit_length())

@@ -19,8 +19,7 @@ _PLAIN = ContextVar("plain", default=False)
 def plain_operations() -> Iterator[None]:
     """Compute layers by operations of PyTorch alone, whose gradients can be differentiated again.
 
-    Forward and backward passes inside take the form of other devices: no compiled loop, and no
-    kernel with a gradient written by hand.
+    There is no compiled loop, and no kernel with a gradient written by hand.
     """
     token = _PLAIN.set(True)
     try:
@@ -36,11 +35,7 @@ def is_plain() -> bool:
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Return whether kernels for a CPU may compute `x`.
-
-    It is on a CPU, and the call is neither compiled nor under a function transform, nor inside of
-    `plain_operations`.
-    """
+    # Kernels for a CPU run in no compiler or function transform, nor in `plain_operations`.
     return x.device.type == "cpu" and not (
         torch.compiler.is_compiling() or is_plain() or transformed()
     )
@@ -68,17 +63,10 @@ def transformed() -> bool:
 def differentiable_once(
     name: str, remedy: str = "compute it inside of zoo.kernels.eager.plain_operations()"
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate `backward` of a function: to differentiate its gradients raises `UserError`.
-
-    `torch.autograd.function.once_differentiable` does not: its error is on no path to an input, so
-    that `torch.autograd.grad` leaves it out, and takes the gradients for constants. Here `ctx` has
-    saved the inputs, which `backward` gets as its second argument: they may be read once.
-
-    Args:
-        name: the function, for the message.
-        remedy: the way to second derivatives.
-    """
-
+    # A decorator of `backward`: to differentiate its gradients raises `UserError`. The error of
+    # `torch.autograd.function.once_differentiable` is on no path to an input, so that
+    # `torch.autograd.grad` takes the gradients for constants. Here `ctx` has saved the inputs;
+    # `backward` gets them as its second argument: they may be read once.
     def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(backward)
         def once(ctx: Any, *gradients: Tensor | None) -> Any:

@@ -166,10 +166,7 @@ def empty_like_tokens(x: Tensor) -> Tensor:
 
 
 def parts_of(x: Tensor, features: int) -> Iterator[Part]:
-    """The parts whose features are computed at a time: several samples, or tokens of one.
-
-    Whole samples come first, since the states of all samples together do not fit a cache.
-    """
+    # Several samples, or tokens of one. The states of all samples together do not fit a cache.
     batch, heads, n, _ = x.shape
     size = max(1, PART_FEATURES // (heads * features))
     samples = max(1, size // max(1, n))
@@ -179,6 +176,5 @@ def parts_of(x: Tensor, features: int) -> Iterator[Part]:
 
 
 def select(x: Tensor, part: Part) -> Tensor:
-    # An axis b of length 1 is for all samples.
     samples, tokens = part
     return x[samples if len(x) > 1 else slice(None), :, tokens]

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Keys, Mask, OneToken, Queries, State
+from zoo.contract import Keys, Mask, OneToken, State
 from zoo.kernels.precision import product_dtype
 from zoo.kernels.real_tokens import count_after, last_tokens
 
@@ -24,7 +24,8 @@ RECENT = 128
 
 Weights = Float[Tensor, "b h 1 m"]
 Real = Bool[Tensor, "b 1 1 m"]
-Part = Float[Tensor, "b h _ e"]
+Part = Float[Tensor, "b h _ _"]  # Keys or values
+Wide = Float[Tensor, "b h n _"]  # Queries or outputs, of which a token may have several
 
 
 def start(empty: Float[Tensor, "b h 0 e"]) -> State:
@@ -42,10 +43,7 @@ def append(state: State, k: Keys, v: Keys) -> State:
 
 
 def attend(state: State, q: OneToken, weigh: Callable[[Weights, Real], Weights]) -> OneToken:
-    """The sum of the values, with the weights that `weigh` makes of the products of q and keys.
-
-    Its second argument tells which keys are real; weights of others have no effect if they are 0.
-    """
+    # `weigh` makes weights of the products of q and keys; 0 for keys that are not real.
     keys, values, recent_keys, recent_values, count = state
     q = q.to(keys.dtype)
     products = torch.cat([q @ keys.mT, q @ recent_keys.mT], dim=-1)
@@ -59,12 +57,9 @@ def softmax(products: Weights, real: Real) -> Weights:
 
 
 def extend(
-    state: State, k: Keys, v: Keys, real: Mask | None
+    state: State, k: Keys, v: Keys, real: Mask
 ) -> tuple[Part, Part, Bool[Tensor, "b past"], State]:
-    """Cached keys and values, which of them are real, and the cache with more tokens.
-
-    Tokens that are not `real` come last.
-    """
+    # Cached keys and values, which of them are real, and the cache with more tokens, padding last.
     *parts, count = state
     keys, values = (torch.cat(parts[i::2], dim=2) for i in (0, 1))
     after = [
@@ -77,13 +72,11 @@ def extend(
 
 
 def attend_after(
-    attend: Callable[..., Tensor], q: Queries, k: Keys, v: Float[Tensor, "b h m w"],
-    real: Mask | None, keys: Part, values: Float[Tensor, "b h _ w"], seen: Bool[Tensor, "b past"],
-) -> Float[Tensor, "b h n w"]:  # fmt: skip
-    """A causal `attend(q, k, v, mask)` that attends to past keys too, to those that are `seen`.
-
-    It has a query of 0 for each of these: its outputs must not depend on earlier queries.
-    """
+    attend: Callable[..., Tensor], q: Wide, k: Keys, v: Part, real: Mask, keys: Part, values: Part,
+    seen: Bool[Tensor, "b past"],
+) -> Wide:  # fmt: skip
+    # A causal `attend(q, k, v, mask)` that attends to past keys too, if they are `seen`. They get
+    # queries of 0: outputs must not depend on earlier queries.
     m, n = keys.shape[2], k.shape[2]
     if not m:
         return attend(q, k, v, real)

@@ -10,7 +10,7 @@ from torch import Tensor
 from zoo.contract import Mask, Queries
 
 
-def segment_means(like: Queries, mask: Mask | None, landmarks: int) -> Float[Tensor, "#b 1 l n"]:
+def segment_means(like: Queries, mask: Mask, landmarks: int) -> Float[Tensor, "#b 1 l n"]:
     n = like.shape[-2]
     real = torch.ones(1, n, dtype=torch.bool, device=like.device) if mask is None else mask
     rank, count = real.cumsum(1) - 1, real.sum(1, keepdim=True)
@@ -24,6 +24,5 @@ def segment_means(like: Queries, mask: Mask | None, landmarks: int) -> Float[Ten
 def isolate_empty(
     a: Float[Tensor, "b h l l"], filled: Bool[Tensor, "#b 1 l"]
 ) -> Float[Tensor, "b h l l"]:
-    # The identity's rows and columns for empty landmarks.
     identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     return torch.where(filled[..., None] & filled[..., None, :], a, identity)

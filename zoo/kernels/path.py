@@ -44,7 +44,7 @@ Values = Float[Tensor, "b h n f"]
 # Blocks whose weights are in memory at a time in training on a CPU; others are computed again.
 PART = 8
 
-NEVER = -1e30  # The bias of a padded key: beside any other key its weight is 0
+NEVER = -1e30  # The bias of a padded key: with any other key its weight is 0
 
 
 class Past(NamedTuple):
@@ -65,19 +65,10 @@ def attend(
     mask: Bool[Tensor, "b n"] | None = None, past: Past | None = None, *, chunk: int,
     dropout: float = 0.0,
 ) -> tuple[Values, Float[Tensor, "b h m e"]]:  # fmt: skip
-    """The outputs of n tokens, after those of `past`, and all keys as the last one has turned them.
+    """The outputs of n tokens after `past`, and all keys as the last token has turned them.
 
-    Args:
-        q: queries, scaled.
-        k: keys.
-        v: values.
-        w: directions, at most of length 1.
-        strength: b, from 0 to 2; 0 at padded tokens.
-        log_forget: its sum over j + 1 to i is added to the logit; None for 0. 0 at padded tokens.
-        mask: True for real tokens; others have no weight.
-        past: the tokens before.
-        chunk: c. The result does not depend on it.
-        dropout: the probability of dropping a weight.
+    Queries are scaled, directions w at most of length 1, strengths b from 0 to 2. The sum of
+    `log_forget` over j + 1 to i is added to the logit. Both are 0 at padded tokens.
     """
     (n, width), biased = q.shape[2:], any(x is not None for x in (log_forget, mask, past))
     split = _one_block if torch.compiler.is_exporting() else partial(in_blocks, size=min(chunk, n))
@@ -112,7 +103,6 @@ def turn(keys: Float[Tensor, "b h p e"], w: Rows, strength: Gate) -> Float[Tenso
 
 
 def _one_block(x: Tensor) -> Tensor:
-    # For an exported graph, which serves every length.
     return x[:, :, None]
 
 

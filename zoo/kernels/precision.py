@@ -16,16 +16,12 @@ def at_least_fp32(dtype: torch.dtype) -> torch.dtype:
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
-    # The dtype of autocast where it is enabled.
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """Disable autocast on the device of `x`.
-
-    Where it is disabled already, there is no context: a graph with one cannot be saved.
-    """
+    # Where autocast is disabled already, there is no context: a graph with one cannot be saved.
     kind = x.device.type
     enabled = torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if enabled else nullcontext()
@@ -44,11 +40,8 @@ def rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
 
 
 def backward_without_autocast(outputs: Iterable[Tensor], inputs: Iterable[Tensor]) -> None:
-    """Let the backward pass from `outputs` to `inputs` disable autocast where it is called inside.
-
-    There, products whose forward pass is in `full_precision` would be rounded. It has no effect
-    where autocast is disabled now, and under a compiler, which has its own setting for this.
-    """
+    # The backward pass from `outputs` to `inputs` disables autocast where it is called inside: it
+    # would round products of `full_precision`. A compiler has its own setting.
     if torch.compiler.is_compiling():
         return
     ends = {x.grad_fn for x in inputs}

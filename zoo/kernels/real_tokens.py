@@ -37,10 +37,7 @@ def gather_tokens(
 def with_real_tokens_first(
     compute: Callable[..., Tensor], mask: Bool[Tensor, "b n"] | None, *inputs: Tensor
 ) -> Tensor:
-    """`compute(*inputs, count)` on samples with real tokens first; the result in the given order.
-
-    `count` is the number of real tokens of each sample, or one number for all without a mask.
-    """
+    # `compute(*inputs, count)`, with `count` real tokens in each sample, or one number for all.
     if mask is None:
         return compute(*inputs, torch.full((1,), inputs[0].shape[-2], device=inputs[0].device))
     order, inverse = real_tokens_first(mask)
@@ -51,10 +48,7 @@ def with_real_tokens_first(
 def last_tokens(
     tokens: Shaped[Tensor, "b *heads n d"], size: int, real: Bool[Tensor, "b m"] | None
 ) -> Shaped[Tensor, "b *heads s d"]:
-    """The last `size` real tokens of each sample, of which the last m may end in padding.
-
-    A sample with fewer real tokens repeats its first one before them.
-    """
+    # Of samples whose last m tokens may end in padding. Where there are fewer, the first repeats.
     n = tokens.shape[-2]
     if real is None:
         return tokens[..., n - size :, :]
@@ -69,7 +63,6 @@ def positions_after(count: Int[Tensor, " b"], n: int) -> Int[Tensor, "b n"]:
 def count_after(
     count: Int[Tensor, " b"], n: int, real: Bool[Tensor, "b n"] | None
 ) -> Int[Tensor, " b"]:
-    # n more than `count` where no token is padded.
     return count + (n if real is None else real.sum(1))
 
 

@@ -39,11 +39,8 @@ OPERATIONS = {4: (4, 10), 6: (6, 16)}
 
 
 def token_sums(definition: Callable[..., Tensor], causal: bool, *inputs: Tensor) -> Tensor:
-    """The sums y_i, (b, h, n, f), of q, k, v, log decay, and erased keys and write gate if any.
-
-    `definition` computes the same from `inputs`, where this cannot run. With erased keys it is
-    causal. The result can be differentiated once.
-    """
+    # The sums y_i of q, k, v, log decay, and erased keys and write gate if any, which are causal.
+    # `definition` computes the same where this cannot run.
     if not can_run(*inputs):
         return definition(*inputs)
     return _TokenSums.apply(causal, None, *_copied(inputs))[0]
@@ -52,10 +49,7 @@ def token_sums(definition: Callable[..., Tensor], causal: bool, *inputs: Tensor)
 def token_sums_after(
     definition: Callable[..., tuple[Tensor, Tensor]], state: Tensor, *inputs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The causal `token_sums` after a state, (b, h, e, f), and the state after them.
-
-    `definition` computes the same from `inputs` and `state`.
-    """
+    # The causal `token_sums` after a state, (b, h, e, f), and the state after them.
     if not can_run(*inputs, state):
         return definition(*inputs, state=state)
     return _TokenSums.apply(True, state, *_copied(inputs))
@@ -138,7 +132,7 @@ def _gradients(
 
 
 def _of_both_directions(state: Tensor | None, q: Tensor, v: Tensor, causal: bool) -> Tensor:
-    # 0 without a state, and for the future.
+    # The future starts from 0, as does the past without a state.
     heads = q.shape[0] * q.shape[1]
     ends = q.new_zeros(2 - causal, heads, q.shape[-1], v.shape[-1])
     if state is not None:

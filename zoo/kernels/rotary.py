@@ -19,7 +19,6 @@ BASE = 1e4
 def apply_rotary(
     x: Float[Tensor, "b h n e"], positions: Int[Tensor, "#b n"] | None = None
 ) -> Float[Tensor, "b h n e"]:
-    # A position is the index along n, unless `positions` are given.
     if positions is None:
         positions = torch.arange(x.shape[-2], device=x.device)[None]
     pairs = x.shape[-1] // 2

@@ -18,10 +18,7 @@ Sampled = Int[Tensor, "b a"]
 
 
 def sampled_positions(count: int, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Sampled:
-    """The positions of `count` evenly spaced real tokens of each sample, first and last included.
-
-    In a sample with fewer real tokens some are repeated; one with none has the last position.
-    """
+    # First and last included. Fewer real tokens are repeated; without any it is the last position.
     batch, n, _ = x.shape
     index = torch.arange(count, device=x.device)
     last = max(count - 1, 1)

@@ -70,7 +70,7 @@ def products(
 
 
 def _halves(q: Tensor, k: Tensor, write: Tensor, log_decay: Tensor) -> Float[Tensor, "b h t c s"]:
-    # Those of the left half of a block for the right half.
+    # What the right half of a block reads from the left half.
     total, half = torch.zeros_like(write), 1
     while half < q.shape[-2]:
         (_, queries), (keys, _) = halves(q, half), halves(k, half)

@@ -22,11 +22,8 @@ BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def share(loop: Callable[..., None], blocks: int, least: int, *arguments: Any) -> None:
-    """Call `loop(*arguments, first, last)` for consecutive ranges of the blocks, in parallel.
-
-    Each range has one thread and at least `least` blocks. `loop` releases the global interpreter
-    lock. Raises the first error of any thread.
-    """
+    # Call `loop(*arguments, first, last)` for consecutive ranges of at least `least` blocks, one a
+    # thread. `loop` releases the global interpreter lock. Raises the first error of any thread.
     threads = max(1, min(torch.get_num_threads(), blocks // least))
     ranges = list(pairwise(blocks * i // threads for i in range(threads + 1)))
 
@@ -46,11 +43,9 @@ def as_array(tensor: Tensor) -> np.ndarray:
 
 
 def _on_team(
-    parallel: Callable[..., None],
-    process: Callable[[tuple[int, int]], None],
-    ranges: list[tuple[int, int]],
+    parallel: Callable[..., None], process: Callable[..., None], ranges: list[tuple[int, int]]
 ) -> None:
-    # The team may be smaller than asked for.
+    # The team may have fewer threads than ranges.
     left = iter(ranges)
     errors: list[BaseException] = []
 
@@ -69,7 +64,7 @@ def _on_team(
 
 @cache
 def _openmp() -> Callable[..., None] | None:
-    # None where PyTorch has another than GNU OpenMP.
+    # None if PyTorch is built on another OpenMP.
     try:
         # PyTorch makes the symbols of its OpenMP global.
         parallel = ctypes.CDLL(None).GOMP_parallel

@@ -25,16 +25,9 @@ RealCount = Int[Tensor, " #b"]  # The number of real tokens of each sample, or o
 
 
 def windowed_attention(
-    q: Queries,
-    k: Queries,
-    v: Queries,
-    count: RealCount,
-    window: int,
-    *,
-    causal: bool = False,
-    global_tokens: int = 0,
-    dropout: float = 0.0,
-) -> Queries:
+    q: Queries, k: Queries, v: Queries, count: RealCount, window: int, *, causal: bool = False,
+    global_tokens: int = 0, dropout: float = 0.0,
+) -> Queries:  # fmt: skip
     """Attend within the window and to the global tokens; a query without any key returns zero.
 
     Of each sample the first `count` tokens are real. The window has `window` tokens on each side,
@@ -74,7 +67,6 @@ def _attend(
 def neighbours(
     x: Queries, block: int, offsets: list[int], global_tokens: int
 ) -> Float[Tensor, "b h t w e"]:
-    # For each block the global tokens, then the blocks at `offsets`, zero past the ends.
     tail = block_count(x.shape[2], block) * block - x.shape[2]
     ends = -offsets[0] * block, offsets[-1] * block + tail
     nearby = F.pad(x, (0, 0, *ends)).unfold(2, len(offsets) * block, block).mT
@@ -85,13 +77,9 @@ def neighbours(
 
 
 def window_mask(
-    position: Int[Tensor, "t c"],
-    nearby: Int[Tensor, "t s"],
-    count: RealCount,
-    window: int,
-    causal: bool,
-    global_tokens: int,
-) -> Bool[Tensor, "#b t c w"]:
+    position: Int[Tensor, "t c"], nearby: Int[Tensor, "t s"], count: RealCount, window: int,
+    causal: bool, global_tokens: int,
+) -> Bool[Tensor, "#b t c w"]:  # fmt: skip
     # The same in every block.
     offset = nearby[:1, None, :] - position[:1, :, None]
     in_window = (offset >= -window) & (offset <= (0 if causal else window))

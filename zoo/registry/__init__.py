@@ -12,25 +12,8 @@ from zoo.registry.options import Value, changed, options_of, require_at_least, r
 from zoo.registry.pattern import layers_in
 
 __all__ = [
-    "CUSTOM",
-    "FAMILIES",
-    "Registry",
-    "UserError",
-    "Value",
-    "allocating",
-    "build",
-    "changed",
-    "checked",
-    "entry_points",
-    "first_line",
-    "in_one_line",
-    "layers_in",
-    "load_guarded",
-    "options_of",
-    "printable",
-    "require_at_least",
-    "require_memory",
-    "resolve",
-    "uncollected",
+    "CUSTOM", "FAMILIES", "Registry", "UserError", "Value", "allocating", "build", "changed",
+    "checked", "entry_points", "first_line", "in_one_line", "layers_in", "load_guarded",
+    "options_of", "printable", "require_at_least", "require_memory", "resolve", "uncollected",
     "unknown",
-]
+]  # fmt: skip

@@ -18,7 +18,6 @@ MOST_ITEMS = 10_000  # Items of a range that are checked: no list of seeds or le
 # The kind of error of pydantic for an argument that may be given by name only.
 TOO_MANY = "unexpected_positional_argument"
 
-# Types of arguments in words.
 WORDS: Mapping[Any, str] = {
     bool: "True or False", int: "a whole number", float: "a finite number", str: "text",
     type(None): "None", Path: "a path", Value: "a bool, a finite number or text",
@@ -73,7 +72,6 @@ def checked(function: Callable[P, T], like: Callable[..., Any] | None = None) ->
 
 
 def _plain(value: Any) -> Any:
-    # Also within lists and dicts.
     if isinstance(value, range):
         return [*value[: MOST_ITEMS + 1]]
     if isinstance(value, dict):

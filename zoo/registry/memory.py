@@ -46,7 +46,5 @@ def require_memory(needed: int, what: str, remedy: str, available: int | None = 
 
         available = psutil.virtual_memory().total
     if needed > available:
-        raise UserError(
-            f"{what} needs {needed / GIB:.3g} GiB of memory, {available / GIB:.3g} GiB is all; "
-            f"{remedy}"
-        )
+        raise UserError(f"{what} needs {needed / GIB:.3g} GiB of memory, {available / GIB:.3g} GiB "
+                        f"is all; {remedy}")  # fmt: skip

@@ -143,10 +143,8 @@ class Registry(Generic[T]):
             if "name" in inspect.get_annotations(self._base) and plug_in.name != point.name:
                 raise TypeError(f"the name of {plug_in.__name__} is {plug_in.name!r}")
         except Exception as error:
-            raise UserError(
-                f"{self.kind} {point.name!r} cannot be loaded from {point.value}: "
-                f"{in_one_line(error)}; {remedy}"
-            ) from error
+            raise UserError(f"{self.kind} {point.name!r} cannot be loaded from {point.value}: "
+                            f"{in_one_line(error)}; {remedy}") from error  # fmt: skip
         return plug_in
 
     def _built_in(self) -> dict[str, T]:
@@ -156,7 +154,7 @@ class Registry(Generic[T]):
         return self._registered
 
     def _import_modules(self, name: str = "") -> None:
-        # With a name the modules of that name alone: most objects are in one.
+        # With a name only modules of that name: most objects are in one.
         for package in self._packages:
             paths = getattr(import_module(package), "__path__", ())  # a module has none
             for module in iter_modules(paths, prefix=f"{package}."):

@@ -46,10 +46,8 @@ def _term(tokens: list[str], text: str) -> tuple[str, ...]:
     while tokens and tokens[0] == "*":
         count = tokens[1] if len(tokens) > 1 else ""
         if not count.isdecimal() or not 1 <= int(count) <= MOST_LAYERS // len(layers):
-            raise UserError(
-                f"attention {text!r}: {count!r} is no count of 1 to {MOST_LAYERS} layers in all; "
-                "give for example A*3+B"
-            )
+            raise UserError(f"attention {text!r}: {count!r} is no count of 1 to {MOST_LAYERS} "
+                            "layers in all; give for example A*3+B")  # fmt: skip
         del tokens[:2]
         layers *= int(count)
     return layers

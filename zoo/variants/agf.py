@@ -41,7 +41,14 @@ Parameter = Annotated[float, Field(ge=-2)]
 
 @variants.register("agf")
 class AttentiveGraphFilter(Attention):
-    """Efficient attention whose features are multiplied by a polynomial of singular values."""
+    """Efficient attention whose features are multiplied by a polynomial of singular values.
+
+    Args:
+        degree: the degree of P; 0 for Efficient Attention, without S.
+        a: the first parameter of the Jacobi polynomials; a + b is above -2.
+        b: the second one.
+        reg: the weight of the orthogonality in the training loss.
+    """
 
     version = "1.0"
     family = "kernel"
@@ -66,15 +73,6 @@ class AttentiveGraphFilter(Attention):
         b: Parameter = -1.0,
         reg: Annotated[float, Field(ge=0)] = 0.01,
     ) -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            degree: the degree of P; 0 for Efficient Attention, without S.
-            a: the first parameter of the Jacobi polynomials; a + b is above -2.
-            b: the second one.
-            reg: the weight of the orthogonality in the training loss.
-        """
         super().__init__(size)
         if a + b <= -2:
             raise UserError(f"agf.a={a} and agf.b={b} have a sum of at most -2; raise either")
@@ -88,11 +86,7 @@ class AttentiveGraphFilter(Attention):
             self.singular_conv = ShortConvolution(size, size.dim)
             self.theta = nn.Parameter(torch.zeros(degree))
 
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        # While training, `losses` holds `orthogonality`, times reg.
-        self.require_self(x, context)
+    def forward(self, x: Tokens, context: Context | None = None, mask: Mask = None) -> Attended:
         with full_precision(*self._project(x, mask)) as (u, vh, v, *s):
             q, k, filtered = self._factors(mask, u, vh, *s)
             heads = filtered @ (k.mT @ v)
@@ -101,14 +95,13 @@ class AttentiveGraphFilter(Attention):
         return Attended(tokens) if loss is None else Attended(tokens, {"orthogonality": loss})
 
     @torch.no_grad()
-    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
-        self.require_self(x, context)
+    def matrix(self, x: Tokens, context: Context, mask: Mask) -> Matrix:
+        self.require_context(x, context)
         with full_precision(*self._project(x, mask)) as (u, vh, _, *s):
             _, k, filtered = self._factors(mask, u, vh, *s)
             return filtered @ k.mT
 
     def polynomial(self, z: Queries) -> Queries:
-        # P(z), by the recurrence of the Jacobi polynomials.
         a, b = self.a, self.b
         before, last = torch.ones_like(z), (a - b + (a + b + 2) * z) / 2
         theta = self.theta.tanh()
@@ -127,7 +120,7 @@ class AttentiveGraphFilter(Attention):
         dim, projections = self.size.dim, 5 if self.degree else 4
         return 2 * n * dim * (projections * dim + 2 * self.size.head_dim)
 
-    def _factors(self, mask: Mask | None, u: Queries, vh: Queries, *s: Queries) -> list[Queries]:
+    def _factors(self, mask: Mask, u: Queries, vh: Queries, *s: Queries) -> list[Queries]:
         # Q, K, and Q times the filter.
         if mask is not None:
             # A finite minimum, then zeros: a sample without real tokens must not become NaN.
@@ -135,7 +128,7 @@ class AttentiveGraphFilter(Attention):
         q, k = (zero_padding(part, mask) for part in (u.softmax(-1), vh.softmax(-2)))
         return [q, k, q * self.polynomial(s[0].sigmoid()) if s else q]
 
-    def _project(self, x: Tokens, mask: Mask | None) -> list[Queries]:
+    def _project(self, x: Tokens, mask: Mask) -> list[Queries]:
         # U, Vh, V and, unless the degree is 0, S of each head.
         projected = [*self.left_right_value_conv(self.left_right_value(x), mask).chunk(3, dim=-1)]
         projected += [self.singular_conv(self.singular(x), mask)] if self.degree else []
@@ -145,6 +138,5 @@ class AttentiveGraphFilter(Attention):
 
 
 def off_orthogonal(x: Queries) -> Float[Tensor, ""]:
-    # The mean of |x^T x - I|; 0 of no samples.
     distance = (x.mT @ x - torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)).abs()
     return distance.sum() / max(1, distance.numel())

@@ -45,15 +45,11 @@ class Convolution(Attention):
         self.out = nn.Linear(channels, size.dim)
         self.taps = nn.Parameter(torch.empty(taps, channels).uniform_(-1, 1) * taps**-0.5)
 
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        self.require_self(x, context)
+    def forward(self, x: Tokens, context: Context | None = None, mask: Mask = None) -> Attended:
         before = len(self.taps) - 1 if self.size.causal else len(self.taps) // 2
         return Attended(self.out(convolve(self.value(x), self.taps, before, mask)))
 
     def analytic_flops(self, n: int) -> int:
-        # The two projections; products by element do not count.
         return 4 * n * self.taps.shape[1] * self.size.dim
 
     def start(self, batch: int) -> State:
@@ -61,7 +57,7 @@ class Convolution(Attention):
         taps, channels = self.taps.shape
         return (self.zero_state(batch, taps - 1, channels),)
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         v = self.value(x)
         mixed, past = convolve_after(v, self.taps, state[0], real)
         return self.out(mixed.to(v.dtype)), (past,)

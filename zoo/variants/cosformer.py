@@ -60,7 +60,7 @@ class CosFormer(ProjectedAttention):
         super().__init__(size)
         self.chunk = chunk
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         n = q.shape[-2]
         rank = torch.arange(n, device=q.device)[None] if mask is None else token_ranks(mask)
         angle = self._angles(rank, q.dtype)
@@ -71,7 +71,6 @@ class CosFormer(ProjectedAttention):
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def head_flops(self, n: int) -> int:
-        # As in `linear`, with 2e features.
         return 2 * n * 2 * (2 * self.size.head_dim**2 + self.size.head_dim)
 
     def begin(self, batch: int) -> State:
@@ -80,7 +79,7 @@ class CosFormer(ProjectedAttention):
         return self.zero_state(batch, heads, 2 * width, width + 1), self.zero_state(batch).long()
 
     def attend_after(
-        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+        self, q: Queries, k: Keys, v: Keys, real: Mask, state: State
     ) -> tuple[Queries, State]:
         # Beyond `max_len` the position stays the last.
         (sums, count), n = state, q.shape[2]
@@ -100,7 +99,7 @@ class Features(feature_sum.FeatureMap):
 
     features: int
     angle: Angles
-    mask: Mask | None
+    mask: Mask
 
     def __call__(self, x: Tensor, part: Part) -> Tensor:
         mask = None if self.mask is None else self.mask[part]

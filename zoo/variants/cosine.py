@@ -55,7 +55,7 @@ class Cosine(ProjectedAttention):
         self.chunk = chunk
         self.power = nn.Parameter(torch.full((size.heads,), 0.5))
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         real = v.new_ones(1, v.shape[-2], dtype=torch.bool) if mask is None else mask
         count = real.cumsum(1) if self.size.causal else real.sum(1, keepdim=True)
         if not self.size.causal and feature_sum.suits(q, k):
@@ -77,7 +77,7 @@ class Cosine(ProjectedAttention):
         return self.zero_state(batch, heads, width, width), self.zero_state(batch).long()
 
     def attend_after(
-        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+        self, q: Queries, k: Keys, v: Keys, real: Mask, state: State
     ) -> tuple[Queries, State]:
         (sums, count), n = state, q.shape[2]
         queries, keys = F.normalize(q, dim=-1), zero_padding(F.normalize(k, dim=-1), real)
@@ -96,7 +96,7 @@ class Unit(feature_sum.FeatureMap):
     """Tokens divided by their norm, zero where a mask is False."""
 
     features: int
-    mask: Mask | None
+    mask: Mask
 
     def __call__(self, x: Tensor, part: Part) -> Tensor:
         return zero_padding(F.normalize(x, dim=-1), self._mask(part))
@@ -107,5 +107,5 @@ class Unit(feature_sum.FeatureMap):
         tangential = zero_padding(gradient.addcmul_(features, radial, value=-1), self._mask(part))
         torch.div(tangential, norm.clamp_min_(TINY), out=out)
 
-    def _mask(self, part: Part) -> Mask | None:
+    def _mask(self, part: Part) -> Mask:
         return None if self.mask is None else self.mask[part]

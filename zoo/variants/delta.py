@@ -47,14 +47,7 @@ class Delta(DeltaAttention):
     def __init__(
         self, size: Size, *, negative: bool = False, steps: Count = 1, gate: OutputGate = "none"
     ) -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            negative: whether beta is in (0, 2) instead of (0, 1).
-            steps: steps of the delta rule for each token.
-            gate: the gate of the output: `silu(W x)`, `sigmoid` of a map of low rank, or none.
-        """
+        """`steps`: steps of the delta rule for each token."""
         super().__init__(size, steps=steps)
         self.negative = negative
         self.beta = nn.Linear(size.dim, steps * size.heads, bias=False)

@@ -32,7 +32,12 @@ def _as_gated(layer: Any, other: Any) -> None:
 
 @variants.register("delta-product")
 class DeltaProduct(Delta):
-    """The delta rule with several keys for each token, and a forget gate."""
+    """The delta rule with several keys for each token, and a forget gate.
+
+    Args:
+        steps: steps of the delta rule for each token, m.
+        forget: whether the state decays before the first step of a token.
+    """
 
     version = "1.0"
     identities = (
@@ -52,15 +57,6 @@ class DeltaProduct(Delta):
         self, size: Size, *, steps: Count = 2, negative: bool = True, forget: bool = True,
         gate: OutputGate = "silu",
     ) -> None:  # fmt: skip
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            steps: steps of the delta rule for each token, m.
-            negative: whether beta is in (0, 2) instead of (0, 1).
-            forget: whether the state decays before the first step of a token.
-            gate: the gate of the output: `silu(W x)`, `sigmoid` of a map of low rank, or none.
-        """
         super().__init__(size, negative=negative, steps=steps, gate=gate)
         maps = nn.Linear(size.dim, size.heads, bias=False)
         self.decay = Decay(maps, size.heads, 1, lowest=0.01) if forget else None

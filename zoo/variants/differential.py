@@ -20,7 +20,6 @@ halves their number.
 """
 
 import math
-from functools import partial
 from typing import Literal
 
 import torch
@@ -28,29 +27,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import (
-    Attended,
-    Attention,
-    Context,
-    Identity,
-    Mask,
-    Matrix,
-    Natural,
-    Positions,
-    Queries,
-    Size,
-    State,
-    Tokens,
-    Traits,
-)
+from zoo.contract import Context, Mask, Matrix, Natural, Positions, Queries, State, Tokens
 from zoo.kernels import key_value_cache
 from zoo.kernels.precision import rms_norm
-from zoo.kernels.real_tokens import count_after, positions_after, token_ranks
 from zoo.projected import ProjectedAttention
 from zoo.projection import ShortConvolution
 from zoo.registry import UserError
+from zoo.size import Size
+from zoo.traits import Identity, Traits
 from zoo.variants import variants
-from zoo.variants.softmax import FUSED, allowed_keys, sdpa
+from zoo.variants.softmax import FUSED, allowed_keys, pair_flops, sdpa
+
+Pair = Float[Tensor, "b h _ w"]  # Two queries of each token, or what both maps give, side by side
 
 
 def _first_map_only(layer: "Differential", other: ProjectedAttention) -> None:
@@ -60,12 +48,18 @@ def _first_map_only(layer: "Differential", other: ProjectedAttention) -> None:
 
 
 @variants.register("differential")
-class Differential(Attention):
-    """A softmax map minus a factor times another one."""
+class Differential(ProjectedAttention):
+    """A softmax map minus a factor times another one.
+
+    Args:
+        version: `v2`, or `v1` for the form of the first paper.
+        depth: the index of the layer, from 0, for lambda_0 of `v1`.
+    """
 
     version = "1.0"
     family = "softmax"
     gpu_kernels = FUSED
+    caches = True
     undecayed = ("vectors",)
     traits = Traits(causal=True, cross=False, linear=False, stochastic=False, recurrent=False)
     identities = (
@@ -75,113 +69,69 @@ class Differential(Attention):
     def __init__(
         self, size: Size, *, version: Literal["v2", "v1"] = "v2", depth: Natural = 0
     ) -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            version: `v2`, or `v1` for the form of the first paper.
-            depth: the index of the layer, from 0, for lambda_0 of `v1`.
-        """
-        super().__init__(size)
+        super(ProjectedAttention, self).__init__(size)  # queries have another width
         width = size.dim * (2 if version == "v2" else 1)
-        self.query = nn.Linear(size.dim, width)
-        self.query_conv = ShortConvolution(size, width)
-        self.context = nn.Linear(size.dim, 2 * size.dim)
-        self.context_conv = ShortConvolution(size, 2 * size.dim)
+        self.query, self.query_conv = nn.Linear(size.dim, width), ShortConvolution(size, width)
+        width = 2 * size.dim
+        self.context, self.context_conv = nn.Linear(size.dim, width), ShortConvolution(size, width)
         self.out = nn.Linear(size.dim, size.dim)
         if version == "v2":
             self.gate = nn.Linear(size.dim, size.heads)
             return
         if size.head_dim % 2:
-            raise UserError(
-                f"differential.version=v1 halves heads, and dim={size.dim} over heads={size.heads} "
-                f"leaves {size.head_dim}; give an even width, or version=v2"
-            )
+            raise UserError(f"differential.version=v1 halves heads, and dim={size.dim} over "
+                            f"heads={size.heads} leaves {size.head_dim}; give an even width, or "
+                            "version=v2")  # fmt: skip
         self.gate, self.lambda_0 = None, 0.8 - 0.6 * math.exp(-0.3 * depth)
         # [l1, l2] and [m1, m2].
         self.vectors = nn.Parameter(0.1 * torch.randn(2, 2, size.head_dim // 2))
         self.norm = nn.RMSNorm(size.head_dim, eps=1e-5)
 
-    @classmethod
-    def decodes(cls) -> bool:
-        # With a cache of all keys and values.
-        return True
+    def attend(self, q: Pair, k: Queries, v: Queries, mask: Mask) -> Pair:
+        maps = (sdpa(part, k, v, mask, self.size.causal, 0.0) for part in q.chunk(2, dim=-1))
+        return torch.cat([*maps], dim=-1)
 
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        self.require_self(x, context)
-        queries, k, v = self._project(x, mask)
-        first, second = (sdpa(q, k, v, mask, self.size.causal, 0.0) for q in queries)
-        return Attended(self._merge(x, first, second))
+    def recur(self, q: Pair, k: Queries, v: Queries, state: State) -> tuple[Pair, State]:
+        cache = key_value_cache.append(state, k, v)
+        scaled = (part * self.size.head_dim**-0.5 for part in q.chunk(2, dim=-1))
+        maps = (key_value_cache.attend(cache, part, self.weigh) for part in scaled)
+        return torch.cat([*maps], dim=-1), cache
+
+    attend_after = ProjectedAttention.attend_after  # in parallel, though `recur` is another one
 
     @torch.no_grad()
-    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
+    def matrix(self, x: Tokens, context: Context, mask: Mask) -> Matrix:
         # The difference of both maps, without the norm of `v1`.
-        self.require_self(x, context)
-        queries, k, _ = self._project(x, mask)
+        self.require_context(x, context)
+        q, k, _ = self._project(x, x, mask)
         unit = torch.eye(x.shape[1], dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
+        allowed = allowed_keys(k, k, mask, self.size.causal)
         first, second = (
-            F.scaled_dot_product_attention(
-                q, k, unit, attn_mask=allowed_keys(q, k, mask, self.size.causal)
-            )
-            for q in queries
+            F.scaled_dot_product_attention(part, k, unit, attn_mask=allowed)
+            for part in q.chunk(2, dim=-1)
         )
         return first - self._factor(x).to(k.dtype) * second
 
-    def analytic_flops(self, n: int) -> int:
-        # Projections, and twice the pairs of softmax attention.
-        dim, pairs = self.size.dim, n * (n + 1) // 2 if self.size.causal else n * n
-        extra = 0 if self.gate is None else n * dim * (dim + self.size.heads)
-        return 2 * (4 * n * dim**2 + extra + 2 * pairs * 2 * dim)
-
-    def start(self, batch: int) -> State:
-        # The number of tokens, projections before, and an empty cache.
-        empty = self.zero_state(batch, self.size.heads, 0, self.size.head_dim)
-        cache = key_value_cache.start(empty.to(self.parameter_dtype))
-        past = self.zero_past(batch, self.query_conv, self.context_conv)
-        return self.zero_state(batch).long(), *past, *cache
-
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        (count, *rest), n = state, x.shape[1]
-        past, cache = tuple(rest[:-5]), tuple(rest[-5:])
-        of_query, of_context = past[: len(past) // 2], past[len(past) // 2 :]
-        query, past_query = self.query_conv.extend(self.query(x), of_query, real)
-        context, past_context = self.context_conv.extend(self.context(x), of_context, real)
-        queries, k, v = self._heads(query, context, positions_after(count, n))
-        if n == 1 and real is None:
-            cache, weigh = key_value_cache.append(cache, k, v), key_value_cache.softmax
-            scale = self.size.head_dim**-0.5
-            maps = [key_value_cache.attend(cache, q * scale, weigh) for q in queries]
-        else:
-            k, v = (part.to(cache[0].dtype) for part in (k, v))
-            *before, cache = key_value_cache.extend(cache, k, v, real)
-            attend = partial(sdpa, causal=True, dropout=0.0)
-            heads = (k, v, real, *before)
-            maps = [key_value_cache.attend_after(attend, q.to(k.dtype), *heads) for q in queries]
-        tokens = self._merge(x, *maps)
-        return tokens, (count_after(count, n, real), *past_query, *past_context, *cache)
-
-    def _project(self, x: Tokens, mask: Mask | None) -> tuple[list[Queries], Queries, Queries]:
-        positions = None if mask is None else token_ranks(mask)
-        query = self.query_conv(self.query(x), mask)
-        return self._heads(query, self.context_conv(self.context(x), mask), positions)
+    def head_flops(self, n: int) -> int:
+        # Twice the pairs of softmax attention, and the gate.
+        gate = 0 if self.gate is None else 2 * n * self.size.dim
+        return gate + 2 * pair_flops(self.size, n)
 
     def _heads(
-        self, query: Tensor, context: Tensor, positions: Positions | None
-    ) -> tuple[list[Queries], Queries, Queries]:
+        self, query: Tensor, context: Tensor, of_query: Positions | None, of_key: Positions | None
+    ) -> tuple[Pair, Queries, Queries]:
         key, value = context.chunk(2, dim=-1)
-        v = value.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
+        v = self._split(value)
         if self.gate is not None:
             first, second, key = (
-                self._rotated(part, 1, positions) for part in (*query.chunk(2, dim=-1), key)
+                self._rotated(part, 1, of_key) for part in (*query.chunk(2, dim=-1), key)
             )
-            return [first, second], key, v
-        q, k = (self._rotated(part, 2, positions) for part in (query, key))
+            return torch.cat([first, second], dim=-1), key, v
+        q, k = (self._rotated(part, 2, of_key) for part in (query, key))
         half = self.size.head_dim // 2
         # sqrt(2): the logits are divided by the root of the width of half a head.
         first, second = (q * 2**0.5).split(half, dim=-1)
-        return [F.pad(first, (0, half)), F.pad(second, (half, 0))], k, v
+        return torch.cat([F.pad(first, (0, half)), F.pad(second, (half, 0))], dim=-1), k, v
 
     def _rotated(self, x: Tensor, pieces: int, positions: Positions | None) -> Queries:
         split = x.unflatten(-1, (self.size.heads * pieces, -1)).transpose(1, 2)
@@ -195,8 +145,9 @@ class Differential(Attention):
         first, second = self.vectors.prod(0).sum(-1).exp().unbind()
         return (first - second + self.lambda_0).view(1, 1, 1, 1)
 
-    def _merge(self, x: Tokens, first: Queries, second: Queries) -> Tokens:
+    def _merge(self, x: Tokens, heads: Pair) -> Tokens:
+        first, second = heads.chunk(2, dim=-1)
         heads = first - self._factor(x).to(first.dtype) * second
         if self.gate is None:
             heads = (1 - self.lambda_0) * rms_norm(self.norm, heads)
-        return self.out(heads.transpose(1, 2).flatten(-2))
+        return super()._merge(x, heads)

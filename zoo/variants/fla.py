@@ -58,10 +58,7 @@ class FlashLinear(Attention):
     def backend_for(self, x: Tokens) -> str:
         return "library"
 
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        self.require_self(x, context)
+    def forward(self, x: Tokens, context: Context | None = None, mask: Mask = None) -> Attended:
         tokens, *_ = self.inner(x, attention_mask=None if mask is None else mask.int())
         return Attended(tokens)
 

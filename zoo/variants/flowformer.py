@@ -48,8 +48,7 @@ class Flowformer(ProjectedAttention):
     # fp32 at least: the sums run over thousands of tokens, and are divided by one another.
     upcast = True
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        # Competition, aggregation and allocation; zero at padded tokens.
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         sinks, sources = (zero_padding(part.sigmoid(), mask) for part in (q, k))
         per_sink = zero_padding(unit_flow(q, sources.sum(-2, keepdim=True)), mask)
         per_source = zero_padding(unit_flow(k, sinks.sum(-2, keepdim=True)), mask)
@@ -65,7 +64,6 @@ class Flowformer(ProjectedAttention):
         return incoming.sigmoid() * (per_sink @ (sources.mT @ (v * competition)))
 
     def head_flops(self, n: int) -> int:
-        # Sums with both widths e, and four flows.
         width = self.size.head_dim
         return 2 * n * (2 * width**2 + 4 * width)
 

@@ -38,7 +38,7 @@ from zoo.variants.softmax import FUSED
 Wide = Float[Tensor, "b h n w"]
 
 CHANNELS = 4  # The channels of the gate
-NEVER = -1e30  # The logit of a padded key: beside any other key its weight is 0
+NEVER = -1e30  # The logit of a padded key: with any other key its weight is 0
 
 
 @variants.register("fox")
@@ -63,7 +63,7 @@ class ForgettingAttention(ProjectedAttention):
         self.forget = nn.Linear(size.dim, size.heads)
         nn.init.zeros_(self.forget.bias)
 
-    def attend(self, q: Wide, k: Wide, v: Wide, mask: Mask | None) -> Wide:
+    def attend(self, q: Wide, k: Wide, v: Wide, mask: Mask) -> Wide:
         # Fused kernels need values as wide as keys: values have zeros for the channels of the gate.
         return F.scaled_dot_product_attention(
             q, k, v, is_causal=True, scale=1.0, dropout_p=self.dropout
@@ -80,7 +80,7 @@ class ForgettingAttention(ProjectedAttention):
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         return super().step(x, (*state, self._log_forget(x[:, None])))
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         return super().extend(x, real, (*state, zero_padding(self._log_forget(x), real)))
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
@@ -96,9 +96,8 @@ class ForgettingAttention(ProjectedAttention):
         return heads, (*cache, decay)
 
     def attend_after(
-        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+        self, q: Queries, k: Keys, v: Keys, real: Mask, state: State
     ) -> tuple[Queries, State]:
-        # The state has log f of the tokens, too.
         *cache, decay, log_forget = state
         keys, values, seen, cache = key_value_cache.extend(tuple(cache), k, v, real)
         q, k = self._with_gate(q, k, log_forget, real)
@@ -115,9 +114,7 @@ class ForgettingAttention(ProjectedAttention):
             last_tokens(ends.mT, ends.shape[-1], real).mT,
         )
 
-    def _project(
-        self, x: Tokens, context: Context, mask: Mask | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tokens, context: Context, mask: Mask) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = super()._project(x, context, mask)
         q, k = self._with_gate(q, k, zero_padding(self._log_forget(x), mask), mask)
         return q, k, F.pad(v, (0, CHANNELS))
@@ -125,9 +122,7 @@ class ForgettingAttention(ProjectedAttention):
     def _merge(self, x: Tokens, heads: Wide) -> Tokens:
         return super()._merge(x, heads[..., : self.size.head_dim])
 
-    def _with_gate(
-        self, q: Queries, k: Keys, log_forget: Tensor, mask: Mask | None
-    ) -> tuple[Wide, Wide]:
+    def _with_gate(self, q: Queries, k: Keys, log_forget: Tensor, mask: Mask) -> tuple[Wide, Wide]:
         exact = log_forget.double().cumsum(-2)
         c = exact.to(log_forget.dtype)
         rest = (exact - c).detach().to(c.dtype)

@@ -34,19 +34,15 @@ class GatedDelta(DeltaAttention):
     )  # fmt: skip
 
     def __init__(self, size: Size, *, negative: bool = False, gate: OutputGate = "silu") -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            negative: whether beta is in (0, 2) instead of (0, 1).
-            gate: the gate of the output: `silu(W x)`, `sigmoid` of a map of low rank, or none.
-        """
         super().__init__(size)
         self.negative = negative
         self.beta = nn.Linear(size.dim, size.heads, bias=False)
-        # From 0.01: a rate of 0 would stay 0.
-        self.decay = Decay(nn.Linear(size.dim, size.heads, bias=False), size.heads, 1, lowest=0.01)
+        self.decay = self.make_decay(size)
         self.make_output(gate)
+
+    def make_decay(self, size: Size) -> Decay:
+        # From 0.01: a rate of 0 would stay 0.
+        return Decay(nn.Linear(size.dim, size.heads, bias=False), size.heads, 1, lowest=0.01)
 
     def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         beta = sigmoid_gate(self.beta(x), self.size.heads, doubled=self.negative)

@@ -38,7 +38,13 @@ def _power_of_two(chunk: int) -> int:
 
 @variants.register("gated-linear")
 class GatedLinear(GatedAttention):
-    """Linear attention with a forget gate for each token and key channel."""
+    """Linear attention with a forget gate for each token and key channel.
+
+    Args:
+        gate_rank: rank of the map from a token to its forget gates.
+        temperature: the root taken of the gates; a larger one makes the decay slower.
+        chunk: tokens of a chunk, a power of two; the result does not depend on it.
+    """
 
     version = "2.0"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
@@ -52,14 +58,6 @@ class GatedLinear(GatedAttention):
         temperature: Annotated[float, Field(gt=0)] = 16.0,
         chunk: Annotated[int, AfterValidator(_power_of_two)] = 64,
     ) -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            gate_rank: rank of the map from a token to its forget gates.
-            temperature: the root taken of the gates; a larger one makes the decay slower.
-            chunk: tokens of a chunk, a power of two; the result does not depend on it.
-        """
         super().__init__(size)
         self.temperature, self.chunk = temperature, chunk
         self.forget = nn.Sequential(

@@ -33,13 +33,6 @@ class Gdn2(DeltaAttention):
     spans = 8 / 3
 
     def __init__(self, size: Size, *, negative: bool = False, gate: OutputGate = "sigmoid") -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            negative: whether the erase gate is in (0, 2) instead of (0, 1).
-            gate: the gate of the output: `silu(W x)`, `sigmoid` of a map of low rank, or none.
-        """
         super().__init__(size)
         self.negative = negative
         maps = low_rank(size.dim, size.head_dim, size.dim, bias=False)

@@ -33,10 +33,8 @@ from zoo.contract import (
     Mask,
     Positions,
     Queries,
-    Size,
     State,
     Tokens,
-    Traits,
 )
 from zoo.delta_attention import EPS
 from zoo.kernels import slots as kernel
@@ -44,13 +42,20 @@ from zoo.kernels.precision import full_precision, rms_norm
 from zoo.kernels.real_tokens import count_after, positions_after, token_ranks, zero_padding
 from zoo.projection import Projected, ShortConvolution
 from zoo.recurrent import in_heads
+from zoo.size import Size
 from zoo.spans import in_spans
+from zoo.traits import Traits
 from zoo.variants import variants
 
 
 @variants.register("gsa")
 class GatedSlotAttention(Attention):
-    """Softmax attention to slots, which forget and are written by the same gate."""
+    """Softmax attention to slots, which forget and are written by the same gate.
+
+    Args:
+        slots: of each head.
+        temperature: the root taken of the gates; a larger one makes the decay slower.
+    """
 
     version = "1.0"
     family = "decay"
@@ -61,13 +66,6 @@ class GatedSlotAttention(Attention):
         self, size: Size, *, slots: Count = 64,
         temperature: Annotated[float, Field(gt=0)] = 8.0,
     ) -> None:  # fmt: skip
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            slots: of each head.
-            temperature: the root taken of the gates; a larger one makes the decay slower.
-        """
         super().__init__(size)
         self.temperature, gates = temperature, size.heads * slots
         self.slots = slots
@@ -77,10 +75,7 @@ class GatedSlotAttention(Attention):
         self.out = nn.Linear(size.dim, size.dim, bias=False)
 
     @in_spans
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        self.require_self(x, context)
+    def forward(self, x: Tokens, context: Context | None = None, mask: Mask = None) -> Attended:
         positions = None if mask is None else token_ranks(mask)
         state = self.start(x.shape[0])
         heads, *_ = self._heads(
@@ -95,14 +90,14 @@ class GatedSlotAttention(Attention):
         past = self.zero_past(batch, self.short_conv)
         return keys, values, self.zero_state(batch).long(), *past
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         count, n = state[2], x.shape[1]
         projected, past = self.short_conv.extend(self.query_key_value(x), state[3:], real)
         heads, *after = self._heads(projected, positions_after(count, n), real, state)
         return self._merge(x, heads), (*after, count_after(count, n, real), *past)
 
     def _heads(
-        self, projected: Projected, positions: Positions | None, mask: Mask | None, state: State
+        self, projected: Projected, positions: Positions | None, mask: Mask, state: State
     ) -> tuple[Queries, Tensor, Tensor]:
         dim = self.size.dim
         with full_precision(projected) as (u,):

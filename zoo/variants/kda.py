@@ -13,17 +13,8 @@ Time O(n (chunk + e) e), state e^2 per head. Projections, norms and deviations:
 `zoo.delta_attention`.
 """
 
-from torch import Tensor, nn
-
-from zoo.contract import Identity, Size, Tokens
-from zoo.delta_attention import (
-    Decay,
-    DeltaAttention,
-    OutputGate,
-    low_rank,
-    sigmoid_gate,
-    spread_heads,
-)
+from zoo.contract import Identity, Size
+from zoo.delta_attention import Decay, OutputGate, low_rank, spread_heads
 from zoo.variants import variants
 from zoo.variants.gated_delta import GatedDelta
 
@@ -34,7 +25,7 @@ def _with_equal_channels(layer: "Kda", other: GatedDelta) -> None:
 
 
 @variants.register("kda")
-class Kda(DeltaAttention):
+class Kda(GatedDelta):
     """The delta rule, and a decay of the state for each token and channel of the keys."""
 
     version = "1.0"
@@ -47,20 +38,8 @@ class Kda(DeltaAttention):
     spans = 8 / 3
 
     def __init__(self, size: Size, *, negative: bool = False, gate: OutputGate = "sigmoid") -> None:
-        """Make the parameters.
+        super().__init__(size, negative=negative, gate=gate)
 
-        Args:
-            size: see `Size`.
-            negative: whether beta is in (0, 2) instead of (0, 1).
-            gate: the gate of the output: `silu(W x)`, `sigmoid` of a map of low rank, or none.
-        """
-        super().__init__(size)
-        self.negative = negative
-        self.beta = nn.Linear(size.dim, size.heads, bias=False)
+    def make_decay(self, size: Size) -> Decay:
         maps = low_rank(size.dim, size.head_dim, size.dim, bias=False)
-        self.decay = Decay(maps, size.heads, size.head_dim, lowest=1.0)
-        self.make_output(gate)
-
-    def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
-        beta = sigmoid_gate(self.beta(x), self.size.heads, doubled=self.negative)
-        return self.decay(x)[0], beta, beta
+        return Decay(maps, size.heads, size.head_dim, lowest=1.0)

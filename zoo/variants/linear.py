@@ -52,7 +52,7 @@ class Linear(ProjectedAttention):
         super().__init__(size)
         self.chunk = chunk
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         if not self.size.causal and feature_sum.suits(q, k):
             width = q.shape[-1]
             return feature_sum.mean(QueryMap(width), KeyMap(width, mask), q, k, v)
@@ -60,7 +60,6 @@ class Linear(ProjectedAttention):
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def head_flops(self, n: int) -> int:
-        # Both sums, and the denominators.
         return 2 * n * (2 * self.size.head_dim**2 + self.size.head_dim)
 
     def begin(self, batch: int) -> State:
@@ -69,7 +68,7 @@ class Linear(ProjectedAttention):
         return (self.zero_state(batch, heads, width, width + 1),)
 
     def attend_after(
-        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+        self, q: Queries, k: Keys, v: Keys, real: Mask, state: State
     ) -> tuple[Queries, State]:
         queries, keys = query_features(q), zero_padding(features(k), real)
         heads, sums = causal_sum.mean_after(queries, keys, v, state[0], self.chunk)
@@ -81,7 +80,7 @@ class KeyMap(feature_sum.FeatureMap):
     """`features`, zero at padded tokens."""
 
     features: int
-    mask: Mask | None = None
+    mask: Mask = None
 
     def __call__(self, x: Tensor, part: Part) -> Tensor:
         return zero_padding(features(x), None if self.mask is None else self.mask[part])

@@ -38,7 +38,14 @@ from zoo.variants.softmax import FUSED
 
 @variants.register("linformer")
 class Linformer(ProjectedAttention):
-    """Softmax attention to r linear combinations of tokens, with learned weights by position."""
+    """Softmax attention to r linear combinations of tokens, with learned weights by position.
+
+    Args:
+        rank: r, the number of projected keys. More than `max_len` is allowed, but not useful:
+            rows then start equal, and equal rows stay equal.
+        sharing: `none` for an E and an F of each head; `headwise` for one E and one F of all
+            heads; `kv` for one matrix of all heads, used for keys and values.
+    """
 
     version = "1.0"
     traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
@@ -53,15 +60,6 @@ class Linformer(ProjectedAttention):
         rank: Count = 256,
         sharing: Literal["none", "headwise", "kv"] = "headwise",
     ) -> None:
-        """Initialise E and F.
-
-        Args:
-            size: see `Size`.
-            rank: r, the number of projected keys. More than `max_len` is allowed, but not useful:
-                rows then start equal, and equal rows stay equal.
-            sharing: `none` for an E and an F of each head; `headwise` for one E and one F of all
-                heads; `kv` for one matrix of all heads, used for keys and values.
-        """
         super().__init__(size)
         sides = 1 if sharing == "kv" else 2
         heads = size.heads if sharing == "none" else 1
@@ -69,7 +67,7 @@ class Linformer(ProjectedAttention):
         means = segment_means(rank, size.max_len) / self.scale
         self.projections = nn.Parameter(means.repeat(sides, heads, 1, 1))
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         m = k.shape[2]
         if mask is not None:
             order, _ = real_tokens_first(mask)

@@ -51,6 +51,11 @@ class LogLinear(CausalHeads):
     """Linear attention with decay, weighted by the scale of the distance.
 
     Axis letters beyond the contract's: `l` levels.
+
+    Args:
+        levels: the number of states; 15 tell 16,384 tokens apart.
+        temperature: the root taken of the gates; a larger one makes the decay slower.
+        chunk: tokens of a chunk, a power of two; the result does not depend on it.
     """
 
     version = "2.0"
@@ -66,14 +71,6 @@ class LogLinear(CausalHeads):
         temperature: Annotated[float, Field(gt=0)] = 16.0,
         chunk: Annotated[int, AfterValidator(_power_of_two)] = 64,
     ) -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            levels: the number of states; 15 tell 16,384 tokens apart.
-            temperature: the root taken of the gates; a larger one makes the decay slower.
-            chunk: tokens of a chunk, a power of two; the result does not depend on it.
-        """
         super().__init__(size)
         self.levels, self.temperature, self.chunk = levels, temperature, chunk
         self.decay = nn.Linear(size.dim, size.heads)
@@ -93,7 +90,7 @@ class LogLinear(CausalHeads):
         sums, *rest = super().start(batch)
         return sums[:, :, None].repeat(1, 1, self.levels, 1, 1), *rest
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         # Blocks of a level begin at multiples of their size. The power of two is at least n.
         (sums, count, *past), n = state, x.shape[1]
         new = count_after(torch.zeros_like(count), n, real)

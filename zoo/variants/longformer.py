@@ -39,6 +39,13 @@ class Longformer(RealTokensFirst):
     """Softmax attention to a window and to global tokens, which attend to all tokens.
 
     Axis letter beyond the contract's: `p` projections that are computed at once.
+
+    Args:
+        window: w, the tokens of the window on each side; from n - 1 on, and without global
+            tokens, the result is softmax attention.
+        global_tokens: g; 0 for the window alone.
+        separate: whether global attention has separate projections, as in the paper, with
+            d (3 d + 3) more parameters.
     """
 
     version = "1.0"
@@ -50,16 +57,6 @@ class Longformer(RealTokensFirst):
     def __init__(
         self, size: Size, *, window: Count = 64, global_tokens: Natural = 1, separate: bool = True
     ) -> None:
-        """Make the projections.
-
-        Args:
-            size: see `Size`.
-            window: w, the tokens of the window on each side; from n - 1 on, and without global
-                tokens, the result is softmax attention.
-            global_tokens: g; 0 for the window alone.
-            separate: whether global attention has separate projections, as in the paper, with
-                d (3 d + 3) more parameters.
-        """
         super().__init__(size)
         self.window, self.global_tokens = window, global_tokens
         dim, self.separate = size.dim, separate and global_tokens > 0

@@ -29,20 +29,18 @@ from zoo.variants import variants
 
 @variants.register("mamba2")
 class Mamba2(RecurrentAttention):
-    """Linear attention with a time step for each token and head, and keys shared by the heads."""
+    """Linear attention with a time step for each token and head, and keys shared by the heads.
+
+    Args:
+        state: channels of a key, which all heads share.
+        expand: channels of the values of all heads, over the channels of a token.
+    """
 
     version = "1.1"
     family = "decay"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size, *, state: Count = 128, expand: Count = 2) -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            state: channels of a key, which all heads share.
-            expand: channels of the values of all heads, over the channels of a token.
-        """
         inner = expand * size.dim
         super().__init__(size, inner + 2 * state, bias=False)
         self.widths = inner, state, state

@@ -56,7 +56,13 @@ SLOWEST = 1e-4  # The least rate of decay
 
 @variants.register("mamba3")
 class Mamba3(RealTokensFirst):
-    """A state of rotating pairs, to which a token adds itself and the token before."""
+    """A state of rotating pairs, to which a token adds itself and the token before.
+
+    Args:
+        state: channels of a key, which all heads share but for a bias.
+        expand: channels of the values of all heads, over the channels of a token.
+        rotated: the part of the channels of a key that is rotated, in pairs.
+    """
 
     version = "1.0"
     family = "decay"
@@ -69,14 +75,6 @@ class Mamba3(RealTokensFirst):
         self, size: Size, *, state: Count = 128, expand: Count = 2,
         rotated: Annotated[float, Field(ge=0, le=1)] = 0.5,
     ) -> None:  # fmt: skip
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            state: channels of a key, which all heads share but for a bias.
-            expand: channels of the values of all heads, over the channels of a token.
-            rotated: the part of the channels of a key that is rotated, in pairs.
-        """
         super().__init__(size)
         inner, heads = expand * size.dim, size.heads
         self.widths, self.pairs = (inner, state, state), int(rotated * state) // 2
@@ -105,7 +103,7 @@ class Mamba3(RealTokensFirst):
         )
         return sums, key, value, angle.double(), *self.zero_past(batch, self.short_conv)
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         projected, past = self.short_conv.extend(self.query_key_value(x), state[4:], real)
         with full_precision(projected, self.gates(x)) as (projected, gates):
             log_decay, now, late, angle = self._steps(gates, real, state[3])
@@ -116,7 +114,7 @@ class Mamba3(RealTokensFirst):
         return self._merge(x, heads), (*ends, angle[:, :, -1:], *past)
 
     def _steps(
-        self, gates: Float[Tensor, "b n _"], real: Mask | None, before: Float[Tensor, "b h 1 p"]
+        self, gates: Float[Tensor, "b n _"], real: Mask, before: Float[Tensor, "b h 1 p"]
     ) -> tuple[Gate, Gate, Gate, Angle]:
         # Log decay, the weights of a token and of the one before it, and angles.
         heads = self.size.heads
@@ -149,7 +147,7 @@ class Mamba3(RealTokensFirst):
 def trapezoid(
     q: Queries, k: Queries, u: Heads, log_decay: Gate, now: Gate, late: Gate,
     sums: Float[Tensor, "b h e f"], key: Float[Tensor, "b h 1 e"], value: Float[Tensor, "b h 1 f"],
-    real: Mask | None = None,
+    real: Mask = None,
 ) -> tuple[Heads, Tensor, Tensor, Tensor]:  # fmt: skip
     # S_i^T q_i, and S, key and value of the last token. `now` weighs a token, `late` the one before
     # it: lambda step, and (1 - lambda) step.

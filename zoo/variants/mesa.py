@@ -79,7 +79,7 @@ class Mesa(CausalHeads):
         sums, *rest = super().start(batch)
         return torch.cat([sums, sums], dim=-1), *rest
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         (sums, count, *past), n = state, x.shape[1]
         projected, past = self.short_conv.extend(self.query_key_value(x), tuple(past), real)
         q, k, v, log_alpha, beta = self._project(x, projected, positions_after(count, n))
@@ -102,7 +102,6 @@ class Mesa(CausalHeads):
     def _project(
         self, x: Tokens, projected: Tensor, positions: Positions | None = None
     ) -> tuple[Queries, Queries, Queries, Gates, Gates]:
-        # Unit queries and keys, values, the logarithms of alpha, and beta.
         # fp32 at least: sums over many tokens, and the solution of a system.
         with full_precision(projected, self.gates(x)) as (u, gates):
             q, k, v = u.unflatten(-1, (3, self.size.heads, -1)).permute(2, 0, 3, 1, 4)

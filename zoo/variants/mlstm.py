@@ -79,14 +79,14 @@ class Mlstm(CausalHeads):
         past = self.zero_past(batch, self.short_conv)
         return sums, m.double(), self.zero_state(batch).long(), *past
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         count, n = state[2], x.shape[1]
         projected, past = self.short_conv.extend(self.query_key_value(x), state[3:], real)
         heads, sums, m = self._heads(x, projected, positions_after(count, n), real, state)
         return self.merge(x, heads), (sums, m, count_after(count, n, real), *past)
 
     def _heads(
-        self, x: Tokens, projected: Projected, positions: Positions | None, real: Mask | None,
+        self, x: Tokens, projected: Projected, positions: Positions | None, real: Mask,
         state: State,
     ) -> tuple[Queries, Tensor, Tensor]:  # fmt: skip
         heads, (sums, before) = self.size.heads, state[:2]

@@ -29,8 +29,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Count, Identity, Keys, Mask, OneToken, Queries, Size, State, Traits
-from zoo.kernels import eager, key_value_cache
+from zoo.contract import Count, Identity, Keys, Mask, Queries, Size, Traits
+from zoo.kernels import eager
 from zoo.kernels.blocks import in_blocks
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.projected import ProjectedAttention
@@ -66,6 +66,10 @@ class BlockAttention(ProjectedAttention):
     """Softmax attention to the block of the query, and to past blocks that it selects.
 
     Axis letters beyond the contract's: `t` blocks.
+
+    Args:
+        block: B, the tokens of a block.
+        topk: the blocks that a query attends to, the block of the query included.
     """
 
     version = "1.0"
@@ -78,27 +82,19 @@ class BlockAttention(ProjectedAttention):
     drops_weights = True
 
     def __init__(self, size: Size, *, block: Count = 64, topk: Count = 3) -> None:
-        """Make the projections.
-
-        Args:
-            size: see `Size`.
-            block: B, the tokens of a block.
-            topk: the blocks that a query attends to, the block of the query included.
-        """
         super().__init__(size)
         self.block, self.topk = block, topk
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         return with_real_tokens_first(self._attend, mask, q, k, v)
 
     def _attend(self, q: Queries, k: Keys, v: Keys, count: Tensor) -> Queries:
-        # Padded tokens come last.
         if eager.on_cpu(q) and q.shape[2] > DENSE * self.topk * self.block:
             return self.in_tiles(q, k, v)
         return sample_by_sample(self.masked, q, k, v)
 
     def masked(self, q: Queries, k: Keys, v: Keys) -> Queries:
-        # The definition: the weights of all keys, of which those of other blocks are masked.
+        # The definition: the weights of all keys, with other blocks masked.
         position = torch.arange(q.shape[2], device=q.device)
         with torch.no_grad():
             selected = self._selected(q @ in_blocks(k, self.block).sum(3).mT, position)
@@ -107,7 +103,6 @@ class BlockAttention(ProjectedAttention):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=self.dropout)
 
     def in_tiles(self, q: Queries, k: Keys, v: Keys) -> Queries:
-        # Each tile of queries attends to one block of keys.
         (batch, heads, n, width), blocks = q.shape, -(-q.shape[2] // self.block)
         with torch.no_grad():
             sums = in_blocks(k, self.block).sum(3)
@@ -145,32 +140,20 @@ class BlockAttention(ProjectedAttention):
         selected = F.pad(selected, (0, self.topk)).scatter(-1, self._chosen(scores, position), True)
         return selected[..., : scores.shape[-1]]
 
-    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        state = key_value_cache.append(state, k, v)
-        scaled = q * self.size.head_dim**-0.5
-        return key_value_cache.attend(state, scaled, self._weigh), state
-
-    def attend_after(
-        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
-    ) -> tuple[Queries, State]:
-        q, k, v = (part.to(state[0].dtype) for part in (q, k, v))
-        *past, state = key_value_cache.extend(state, k, v, real)
-        return key_value_cache.attend_after(self.attend, q, k, v, real, *past), state
-
-    def _weigh(
-        self, logits: Float[Tensor, "b h 1 m"], real: Bool[Tensor, "b 1 1 m"]
+    def weigh(
+        self, products: Float[Tensor, "b h 1 m"], real: Bool[Tensor, "b 1 1 m"]
     ) -> Float[Tensor, "b h 1 m"]:
         # A product with a sum of keys is a sum of products.
-        m, count = logits.shape[-1], real.sum(-1, keepdim=True)
-        token = torch.arange(m, device=logits.device)
+        m, count = products.shape[-1], real.sum(-1, keepdim=True)
+        token = torch.arange(m, device=products.device)
         # Blocks are counted from the first real key, which is moved to the front.
-        first = (token + m - count).remainder(m).expand_as(logits)
-        moved = logits.gather(-1, first).masked_fill(token >= count, 0.0)
+        first = (token + m - count).remainder(m).expand_as(products)
+        moved = products.gather(-1, first).masked_fill(token >= count, 0.0)
         scores = F.pad(moved, (0, -m % self.block)).unflatten(-1, (-1, self.block)).sum(-1)
         selected = self._selected(scores, count[..., 0] - 1)
         visible = selected.repeat_interleave(self.block, dim=3)[..., :m]
-        back = (token + count).remainder(m).expand_as(logits)
-        return logits.masked_fill(~(visible.gather(-1, back) & real), -torch.inf).softmax(-1)
+        back = (token + count).remainder(m).expand_as(products)
+        return products.masked_fill(~(visible.gather(-1, back) & real), -torch.inf).softmax(-1)
 
 
 def tiled(chosen: Int[Tensor, "g n k"], size: int, blocks: int) -> Tiles:
@@ -210,7 +193,7 @@ def _attend_tiles(
     size, blocks = keys.shape[1], len(keys) * n // len(rows)
     q = rows.index_select(0, query.flatten()).unflatten(0, query.shape) * rows.shape[1] ** -0.5
     scores = q @ keys.index_select(0, of_keys).mT
-    # Of past blocks all keys are visible; so are those of later ones, to rows that stand for none.
+    # All keys of past blocks are visible. Rows that stand for no query see later blocks, too.
     query, block = query % n, (of_keys % blocks)[:, None]
     later = torch.arange(size) > (query % size)[..., None]
     scores = scores.masked_fill(later & (query // size == block)[..., None], -torch.inf)

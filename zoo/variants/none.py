@@ -30,10 +30,7 @@ class NoAttention(Attention):
         self.value = nn.Linear(size.dim, size.dim)
         self.out = nn.Linear(size.dim, size.dim)
 
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        self.require_self(x, context)
+    def forward(self, x: Tokens, context: Context | None = None, mask: Mask = None) -> Attended:
         return Attended(self.out(self.value(x)))
 
     def analytic_flops(self, n: int) -> int:
@@ -42,5 +39,5 @@ class NoAttention(Attention):
     def start(self, batch: int) -> State:
         return (self.zero_state(batch, 0),)
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         return self.out(self.value(x)), state

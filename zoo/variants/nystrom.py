@@ -42,6 +42,12 @@ class Nystrom(ProjectedAttention):
     """Softmax attention of low rank: tokens attend to L landmarks, and landmarks to all tokens.
 
     Axis letter beyond the contract's: `l` landmarks.
+
+    Args:
+        landmarks: L; from n on, and with enough iterations, the result is softmax attention.
+        iterations: steps towards the pseudo-inverse.
+        conv: taps, an odd number, of a depth-wise convolution of the values over tokens, one
+            kernel per head, added to the output (35 in the paper's LRA runs); 0 for none.
     """
 
     version = "1.0"
@@ -51,15 +57,6 @@ class Nystrom(ProjectedAttention):
     def __init__(
         self, size: Size, *, landmarks: Count = 64, iterations: Natural = 6, conv: Taps = 0
     ) -> None:
-        """Make the convolution, if any.
-
-        Args:
-            size: see `Size`.
-            landmarks: L; from n on, and with enough iterations, the result is softmax attention.
-            iterations: steps towards the pseudo-inverse.
-            conv: taps, an odd number, of a depth-wise convolution of the values over tokens, one
-                kernel per head, added to the output (35 in the paper's LRA runs); 0 for none.
-        """
         super().__init__(size)
         self.landmarks, self.iterations = landmarks, iterations
         heads, half = size.heads, (conv // 2, 0)
@@ -67,7 +64,7 @@ class Nystrom(ProjectedAttention):
         if conv:
             self.conv = nn.Conv2d(heads, heads, (conv, 1), padding=half, groups=heads, bias=False)
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         v = zero_padding(v, mask)
         # fp32 at least: the pseudo-inverse of a nearly singular A magnifies rounding errors.
         with full_precision(q, k, v) as (q32, k32, v32):
@@ -84,10 +81,7 @@ class Nystrom(ProjectedAttention):
         return 2 * count * (4 * n * width + 2 * count * width + 4 * self.iterations * count**2)
 
 
-def nystrom(
-    q: Queries, k: Keys, v: Keys, mask: Mask | None, landmarks: int, iterations: int
-) -> Queries:
-    # F (A+ (B v)); v is zero at padded tokens.
+def nystrom(q: Queries, k: Keys, v: Keys, mask: Mask, landmarks: int, iterations: int) -> Queries:
     q = q * q.shape[-1] ** -0.5
     if torch.compiler.is_exporting():
         # Empty segments, where a graph for any length cannot have fewer.

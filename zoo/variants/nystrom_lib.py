@@ -24,7 +24,13 @@ from zoo.variants import variants
 
 @variants.register("nystrom-lib")
 class NystromLib(ProjectedAttention):
-    """`nystrom_attention.NystromAttention` between projections."""
+    """`nystrom_attention.NystromAttention` between projections.
+
+    Args:
+        landmarks: L.
+        iterations: steps towards the pseudo-inverse.
+        conv: taps, an odd number, of the depth-wise convolution of the values; 0 for none.
+    """
 
     version = "1.0"
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
@@ -48,14 +54,6 @@ class NystromLib(ProjectedAttention):
     def __init__(
         self, size: Size, *, landmarks: Count = 64, iterations: Natural = 6, conv: Taps = 0
     ) -> None:
-        """Build the package's layer.
-
-        Args:
-            size: see `Size`.
-            landmarks: L.
-            iterations: steps towards the pseudo-inverse.
-            conv: taps, an odd number, of the depth-wise convolution of the values; 0 for none.
-        """
         super().__init__(size)
         self.landmarks = landmarks
         self.inner = load("nystrom-lib", "nystrom_attention", "nystrom-attention").NystromAttention(
@@ -72,7 +70,7 @@ class NystromLib(ProjectedAttention):
     def backend_for(self, x: Tokens) -> str:
         return "library"
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         batch, heads, n, width = q.shape
         if mask is None and n % self.landmarks:
             mask = torch.ones(batch, n, dtype=torch.bool, device=q.device)

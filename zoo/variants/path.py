@@ -28,19 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import (
-    Context,
-    Count,
-    Keys,
-    Mask,
-    Natural,
-    OneToken,
-    Queries,
-    Size,
-    State,
-    Token,
-    Tokens,
-)
+from zoo.contract import Context, Count, Keys, Mask, Natural, Queries, State, Token, Tokens
 from zoo.delta_attention import sigmoid_gate, unit
 from zoo.kernels import key_value_cache, path
 from zoo.kernels.delta import sum_after
@@ -49,6 +37,7 @@ from zoo.kernels.real_tokens import last_tokens, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.projection import ShortConvolution
 from zoo.recurrent import in_heads
+from zoo.size import Size
 from zoo.traits import Identity, Traits
 from zoo.variants import variants
 
@@ -58,7 +47,14 @@ Wide = Float[Tensor, "b h n w"]  # Queries or keys with the channels of `Gates`
 
 @variants.register("path")
 class PathAttention(ProjectedAttention):
-    """Softmax attention to past tokens, with reflections between key and query."""
+    """Softmax attention to past tokens, with reflections between key and query.
+
+    Args:
+        forget: whether there is a forget gate for each token and head.
+        rank: rank of the map from a token to its directions; 0 for a full matrix.
+        taps: of the convolution of the directions; 0 for none, and no SiLU.
+        chunk: tokens of a block; the result does not depend on it.
+    """
 
     version = "1.0"
     family = "softmax"
@@ -77,15 +73,6 @@ class PathAttention(ProjectedAttention):
         self, size: Size, *, forget: bool = False, rank: Natural = 32, taps: Natural = 3,
         chunk: Count = 64,
     ) -> None:  # fmt: skip
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            forget: whether there is a forget gate for each token and head.
-            rank: rank of the map from a token to its directions; 0 for a full matrix.
-            taps: of the convolution of the directions; 0 for none, and no SiLU.
-            chunk: tokens of a block; the result does not depend on it.
-        """
         super().__init__(size)
         self.chunk = chunk
         self.down = nn.Linear(size.dim, rank, bias=False) if rank else nn.Identity()
@@ -99,7 +86,7 @@ class PathAttention(ProjectedAttention):
             self.forget = nn.Linear(size.dim, size.heads)
             nn.init.zeros_(self.forget.bias)
 
-    def attend(self, q: Wide, k: Wide, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Wide, k: Wide, v: Keys, mask: Mask) -> Queries:
         # Keys end in the channels of `Gates`, queries in zeros.
         width = self.size.head_dim
         q, k, gates = q[..., :width], k[..., :width], k[..., width:]
@@ -122,10 +109,10 @@ class PathAttention(ProjectedAttention):
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         return super().step(x, self._with_gates(x[:, None], None, state))
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         return super().extend(x, real, self._with_gates(x, real, state))
 
-    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
+    def recur(self, q: Queries, k: Keys, v: Keys, state: State) -> tuple[Queries, State]:
         # The state has the gates of this token, too.
         *cache, bias = state[:6]
         w, strength, log_forget = self._split_gates(state[-1])
@@ -140,9 +127,8 @@ class PathAttention(ProjectedAttention):
         return heads, (*cache, bias, *state[6:-1])
 
     def attend_after(
-        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+        self, q: Queries, k: Keys, v: Keys, real: Mask, state: State
     ) -> tuple[Queries, State]:
-        # The state has the gates of the tokens, too.
         *cache, bias = state[:6]
         w, strength, log_forget = self._split_gates(state[-1])
         keys, values, seen, cache = key_value_cache.extend(tuple(cache), k, v, real)
@@ -155,20 +141,20 @@ class PathAttention(ProjectedAttention):
         keys, bias = (last_tokens(part, part.shape[2], real) for part in (keys, bias))
         return heads, (keys, *cache[1:], bias, *state[6:-1])
 
-    def _project(self, x: Tokens, context: Context, mask: Mask | None) -> tuple[Wide, Wide, Keys]:
+    def _project(self, x: Tokens, context: Context, mask: Mask) -> tuple[Wide, Wide, Keys]:
         q, k, v = super()._project(x, context, mask)
         direction = self.direction_conv(self.direction(self.down(x)), mask)
         gates = self._gates(x, direction, mask)
         k = torch.cat([k.to(gates.dtype), gates], dim=-1)
         return F.pad(q.to(gates.dtype), (0, gates.shape[-1])), k, v
 
-    def _with_gates(self, x: Tokens, real: Mask | None, state: State) -> State:
+    def _with_gates(self, x: Tokens, real: Mask, state: State) -> State:
         first = len(state) - len(self.direction_conv.past_shapes())
         projected = self.direction(self.down(x))
         direction, past = self.direction_conv.extend(projected, state[first:], real)
         return *state[:first], *past, self._gates(x, direction, real)
 
-    def _gates(self, x: Tokens, direction: Tokens, mask: Mask | None) -> Gates:
+    def _gates(self, x: Tokens, direction: Tokens, mask: Mask) -> Gates:
         # In fp32 at least.
         strength = sigmoid_gate(self.strength(x), self.size.heads, doubled=True)
         forget = torch.zeros_like(strength)

@@ -63,6 +63,13 @@ class Performer(ProjectedAttention):
     """Linear attention whose kernel is an unbiased estimate of the softmax kernel.
 
     Axis letters beyond the contract's: `f` random features.
+
+    Args:
+        features: M, the number of random features; the error falls as 1 / sqrt(M).
+        orthogonal: orthogonal directions in blocks of e, or independent Gaussian ones.
+        redraw: in training, draw a new projection in each forward from the default generator,
+            as dropout does; evaluation uses the one drawn here.
+        chunk: tokens of a causal block; the result does not depend on it.
     """
 
     version = "1.0"
@@ -81,16 +88,6 @@ class Performer(ProjectedAttention):
         redraw: bool = False,
         chunk: Count = 64,
     ) -> None:
-        """Draw the projection.
-
-        Args:
-            size: see `Size`.
-            features: M, the number of random features; the error falls as 1 / sqrt(M).
-            orthogonal: orthogonal directions in blocks of e, or independent Gaussian ones.
-            redraw: in training, draw a new projection in each forward from the default generator,
-                as dropout does; evaluation uses the one drawn here.
-            chunk: tokens of a causal block; the result does not depend on it.
-        """
         super().__init__(size)
         self.orthogonal, self.redraw, self.chunk = orthogonal, redraw, chunk
         self.projection: Tensor
@@ -102,7 +99,7 @@ class Performer(ProjectedAttention):
         # `extend` has one projection.
         return 0 if self.redraw else 2 * SPANS
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         w = self.projection
         if self.redraw and self.training:
             w = draw_projection(w, self.orthogonal)
@@ -124,7 +121,7 @@ class Performer(ProjectedAttention):
         return (self.zero_state(batch, self.size.heads, features, self.size.head_dim + 1),)
 
     def attend_after(
-        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+        self, q: Queries, k: Keys, v: Keys, real: Mask, state: State
     ) -> tuple[Queries, State]:
         # The projection is the one drawn in `__init__`.
         queries, keys = self._features(q, k, real, self.projection.to(q.dtype))
@@ -132,7 +129,7 @@ class Performer(ProjectedAttention):
         return heads, (sums,)
 
     def _features(
-        self, q: Queries, k: Keys, mask: Mask | None, w: Directions
+        self, q: Queries, k: Keys, mask: Mask, w: Directions
     ) -> tuple[Float[Tensor, "b h n f"], Float[Tensor, "b h m f"]]:
         scale = q.shape[-1] ** -0.25
         directions = scale * w
@@ -167,11 +164,11 @@ class KeyMap(feature_sum.FeatureMap):
     features: int
     directions: Float[Tensor, "e_and_1 f"]
     scale: float
-    mask: Mask | None
+    mask: Mask
     shift: Float[Tensor, "#b #h 1 f"]
 
     @classmethod
-    def of(cls, k: Keys, mask: Mask | None, w: Directions) -> "KeyMap":
+    def of(cls, k: Keys, mask: Mask, w: Directions) -> "KeyMap":
         scale = k.shape[-1] ** -0.25
         directions = F.pad(scale * w, (0, 1), value=1.0).mT.contiguous()
         shift = w.new_full((*k.shape[:2], 1, len(w)), -torch.inf)
@@ -183,7 +180,6 @@ class KeyMap(feature_sum.FeatureMap):
         return replace(start, shift=shift.masked_fill(shift.isinf(), 0.0))
 
     def exponents(self, k: Keys, part: Part) -> Float[Tensor, "b h m f"]:
-        # k'_jm, -inf at padded tokens.
         half_norms = k.square().sum(-1, keepdim=True) * (-(self.scale**2) / 2)
         if self.mask is not None:
             half_norms = half_norms.masked_fill(~self.mask[part][:, None, :, None], -torch.inf)
@@ -208,7 +204,7 @@ class QueryMap(feature_sum.FeatureMap):
 
     @classmethod
     def of(cls, key_map: KeyMap) -> "QueryMap":
-        # Its stabilisers and those of `key_map` cancel.
+        # It has the stabilisers of `key_map`, so that they cancel.
         return cls(key_map.features, key_map.directions[:-1], key_map.shift)
 
     def __call__(self, x: Tensor, part: Part) -> Tensor:

@@ -69,5 +69,5 @@ class PerformerLib(ProjectedAttention):
     def backend_for(self, x: Tokens) -> str:
         return "library"
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         return self.inner(q, k, zero_padding(v, mask))

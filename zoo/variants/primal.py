@@ -37,19 +37,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo import feature_maps, ksvd
-from zoo.contract import (
-    Attended,
-    Attention,
-    Context,
-    Count,
-    Mask,
-    Matrix,
-    Positions,
-    Size,
-    State,
-    Tokens,
-    Traits,
-)
+from zoo.contract import Attended, Attention, Context, Count, Mask, Matrix, Positions, State, Tokens
 from zoo.feature_maps import FeatureMapName
 from zoo.kernels import cosine_map, sampled_tokens
 from zoo.kernels.precision import full_precision, without_autocast
@@ -57,6 +45,8 @@ from zoo.kernels.real_tokens import count_after, positions_after, running_mean, 
 from zoo.ksvd import Energy, KsvdMean, Weights
 from zoo.projection import ShortConvolution
 from zoo.registry import UserError
+from zoo.size import Size
+from zoo.traits import Traits
 from zoo.variants import primal_forms as forms
 from zoo.variants import variants
 
@@ -137,9 +127,7 @@ class Primal(Attention):
         self.out = nn.Linear(size.dim, size.dim)
         ksvd.initialise(self.directions.data, initialisation == "orthonormal", initial_scale)
 
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
+    def forward(self, x: Tokens, context: Context | None = None, mask: Mask = None) -> Attended:
         # While training, `losses` holds `ksvd`, already times eta.
         if context is not None and context is not x:
             return forms.cross_attention(self, x, context, mask)
@@ -154,7 +142,7 @@ class Primal(Attention):
         return samples if self.projections == "dependent" else self.features
 
     def weights(
-        self, x: Tokens, mask: Mask | None, directions: ksvd.Directions, *,
+        self, x: Tokens, mask: Mask, directions: ksvd.Directions, *,
         span: forms.BySide | None = None,
         take: Callable[..., tuple[Tensor, Tensor]] = sampled_tokens.plain,
     ) -> tuple[Tokens, Weights]:  # fmt: skip
@@ -172,8 +160,7 @@ class Primal(Attention):
             sample = sample.to(directions.dtype)
             return x, torch.einsum("bahp,chas->bchps", sample, directions)
 
-    def queries_and_keys(self, x: Tokens, mask: Mask | None) -> forms.Vectors:
-        # In the causal form their means so far.
+    def queries_and_keys(self, x: Tokens, mask: Mask) -> forms.Vectors:
         projected = self.short_conv(self.query_key(x), mask)
         u = self.rotated(projected, None if mask is None else token_ranks(mask))
         return running_mean(u.flatten(2), mask).view_as(u) if self.size.causal else u
@@ -185,7 +172,7 @@ class Primal(Attention):
     def roots(self) -> ksvd.Scales:
         return forms.roots(self.scales, self.lambda_form)
 
-    def _literal(self, x: Tokens, weights: Weights, mask: Mask | None) -> tuple[Tokens, Energy]:
+    def _literal(self, x: Tokens, weights: Weights, mask: Mask) -> tuple[Tokens, Energy]:
         # From the scores e and r, in fp32 at least.
         with full_precision(self.queries_and_keys(x, mask), weights) as (u, weights):
             phi = self.phi(u)
@@ -199,12 +186,10 @@ class Primal(Attention):
         return self.out(merged), energy
 
     def _merge(self, e: ksvd.Scores, r: ksvd.Scores) -> Tokens:
-        # C [e; r] + c, or with one of e and r by `sides`.
         scores = torch.cat([e, r][forms.SIDES[self.sides]], dim=-1)
         return self.merge(scores.to(self.parameter_dtype)).transpose(1, 2).flatten(2)
 
-    def _folded(self, x: Tokens, weights: Weights, mask: Mask | None) -> tuple[Tokens, Energy]:
-        # From Gram matrices.
+    def _folded(self, x: Tokens, weights: Weights, mask: Mask) -> tuple[Tokens, Energy]:
         if self.has_kernel and forms.are_plain(self.query_key, self.merge, self.out):
             query_key, groups = self.query_key, 2 * self.size.heads
             parameters = cosine_map.Map(query_key.weight, query_key.bias, *self.output_map(weights))
@@ -229,10 +214,9 @@ class Primal(Attention):
         return self.out(merged)
 
     def output_map(self, weights: Weights) -> tuple[cosine_map.OutputMap, cosine_map.OutputBias]:
-        # Weights, then C, then the output projection.
         out = self.out.weight.unflatten(1, (self.size.heads, self.size.head_dim))
         merge = forms.merge_of_both(self.merge.weight, self.sides, self.scales.shape[-1])
-        # One small matrix per sample, by which all tokens are multiplied: fp32 takes little time.
+        # All tokens are multiplied by one small matrix per sample: fp32 takes little time.
         with without_autocast(weights):
             merge_and_project = torch.einsum("dhp,pcs->chsd", out, merge[:, : weights.shape[1]])
             bias = torch.einsum("dhp,p->d", out, self.merge.bias) + self.out.bias
@@ -259,8 +243,7 @@ class Primal(Attention):
         return 2 * (2 * n * (dim**2 + width * dim) + sampled + 2 * width * dim * rank)
 
     @torch.no_grad()
-    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
-        # The kernel Phi_q Phi_k^T, which is decomposed.
+    def matrix(self, x: Tokens, context: Context, mask: Mask) -> Matrix:
         return forms.kernel_matrix(self, x, context, mask)
 
     def start(self, batch: int) -> State:
@@ -268,7 +251,7 @@ class Primal(Attention):
         past = self.zero_past(batch, self.short_conv)
         return self.zero_state(batch, 2 * self.size.dim), self.zero_state(batch).long(), *past
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         (total, count, *past), n = state, x.shape[1]
         projected, past = self.short_conv.extend(self.query_key(x), tuple(past), real)
         positions = positions_after(count, n)

@@ -66,7 +66,7 @@ def roots(scales: Scales, form: LambdaForm) -> Scales:
     return F.softplus(scales).sqrt() if form == "softplus" else scales
 
 
-def features(phi: FeatureMap, u: Vectors, mask: Mask | None) -> Features:
+def features(phi: FeatureMap, u: Vectors, mask: Mask) -> Features:
     if phi is feature_maps.cosine:
         return cosine_map.unit(u, mask)
     mapped = feature_maps.apply(phi, u)
@@ -99,10 +99,10 @@ def are_plain(*modules: nn.Module) -> bool:
 
 
 def cross_attention(
-    layer: "zoo.variants.primal.Primal", x: Tokens, context: Context, mask: Mask | None
+    layer: "zoo.variants.primal.Primal", x: Tokens, context: Context, mask: Mask
 ) -> Attended:
     # While training with the loss of the n x m kernel matrix.
-    _require_cross(layer, x, context)
+    _require_cross(layer)
     heads, (of_e, of_r) = layer.size.heads, layer.directions.split(1)
     phi_q, phi_k, span = side_features(layer, x, None, 0), None, None
     if layer.training or layer.by_features:
@@ -121,12 +121,12 @@ def cross_attention(
     return Attended(tokens, layer.losses(energy, weights, count))
 
 
-def token_count(x: Tokens, mask: Mask | None) -> Shaped[Tensor, " b"]:
+def token_count(x: Tokens, mask: Mask) -> Shaped[Tensor, " b"]:
     return x.new_full(x.shape[:1], x.shape[1]) if mask is None else mask.sum(1)
 
 
 def side_features(
-    layer: "zoo.variants.primal.Primal", tokens: Tokens, mask: Mask | None, side: int
+    layer: "zoo.variants.primal.Primal", tokens: Tokens, mask: Mask, side: int
 ) -> Features:
     positions = None if mask is None else token_ranks(mask)
     if are_plain(layer.query_key):
@@ -137,16 +137,11 @@ def side_features(
     return features(layer.phi, layer.rotated(projected, positions), mask)
 
 
-def _require_cross(layer: "zoo.variants.primal.Primal", x: Tokens, context: Context) -> None:
+def _require_cross(layer: "zoo.variants.primal.Primal") -> None:
     # In these forms no output would depend on the context.
-    name, n, m = layer.name(), x.shape[1], context.shape[1]
     independent = layer.projections == "independent"
     reasons = {
-        f"causal {name} got {n} queries and {m} keys; give as many keys as queries, which are the "
-        "same tokens": layer.size.causal and n != m,
-        f"causal {name} attends to its input only; give causal=False": layer.size.causal,
-        f"{name} has no cross-attention with short_conv={layer.size.short_conv}; give "
-        "short_conv=0": layer.size.short_conv,
+        f"causal {layer.name()} attends to its input only; give causal=False": layer.size.causal,
         "primal.sides=left has no score of a token that is no key; give sides=right for "
         "cross-attention": layer.sides == "left",
         "primal.projections=independent gives outputs that do not depend on the context; give "
@@ -157,9 +152,8 @@ def _require_cross(layer: "zoo.variants.primal.Primal", x: Tokens, context: Cont
 
 
 def kernel_matrix(
-    layer: "zoo.variants.primal.Primal", x: Tokens, context: Context, mask: Mask | None
+    layer: "zoo.variants.primal.Primal", x: Tokens, context: Context, mask: Mask
 ) -> Matrix:
-    # Phi_q Phi_k^T, which is decomposed.
     if context is not x:
         sides = (x, None, 0), (context, mask, 1)
         phi_q, phi_k = (side_features(layer, *side).transpose(1, 2) for side in sides)

@@ -58,9 +58,7 @@ class PrimalMoments(Primal):
     by_features = True
     spans = SPANS
 
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
+    def forward(self, x: Tokens, context: Context | None = None, mask: Mask = None) -> Attended:
         if context is not None and context is not x:
             return forms.cross_attention(self, x, context, mask)
         literal = self.backend == "literal"
@@ -78,12 +76,12 @@ class PrimalMoments(Primal):
             tokens, energy = self.output(phi, weights), self.energy(phi, weights)
         return Attended(tokens, self.losses(energy, weights, forms.token_count(x, mask)))
 
-    def queries_and_keys(self, x: Tokens, mask: Mask | None) -> forms.Vectors:
+    def queries_and_keys(self, x: Tokens, mask: Mask) -> forms.Vectors:
         projected = self.short_conv(self.query_key(x), mask)
         return self.rotated(projected, None if mask is None else token_ranks(mask))
 
     def weights(
-        self, x: Tokens, mask: Mask | None, directions: ksvd.Directions, *,
+        self, x: Tokens, mask: Mask, directions: ksvd.Directions, *,
         span: forms.BySide | None = None, take: Any = None,
     ) -> tuple[Tokens, ksvd.Weights]:  # fmt: skip
         if span is None or self.size.causal:
@@ -94,7 +92,7 @@ class PrimalMoments(Primal):
         return self.size.head_dim
 
     def _moments(
-        self, span: forms.BySide, x: Tokens, mask: Mask | None, directions: ksvd.Directions
+        self, span: forms.BySide, x: Tokens, mask: Mask, directions: ksvd.Directions
     ) -> ksvd.Weights:
         # The mean of phi x^T over real tokens, multiplied into `directions`.
         count = forms.token_count(x, mask)
@@ -105,7 +103,7 @@ class PrimalMoments(Primal):
     def _heads(self, x: Tokens) -> Heads:
         return x.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
 
-    def _causal(self, x: Tokens, mask: Mask | None, phi: forms.BySide, plain: bool) -> Attended:
+    def _causal(self, x: Tokens, mask: Mask, phi: forms.BySide, plain: bool) -> Attended:
         # The projections are made of the tokens so far.
         real = x.new_ones(1, x.shape[1], dtype=torch.bool) if mask is None else mask
         with full_precision(phi, self._heads(x), self.directions) as (phi, heads, directions):
@@ -117,7 +115,7 @@ class PrimalMoments(Primal):
             sums, count = (traces * real[:, None]).sum(-1), real.sum(1).expand(x.shape[0])
             return Attended(tokens, self._causal_losses(energy, sums, count))
 
-    def _by_spans(self, x: Tokens, mask: Mask | None) -> Attended:
+    def _by_spans(self, x: Tokens, mask: Mask) -> Attended:
         # The state has the sums of the loss, too.
         sums = self.zero_state(len(x), self.size.heads)
         state = *self.start(len(x)), sums, sums, sums
@@ -145,7 +143,7 @@ class PrimalMoments(Primal):
         moments = 2 * (n + rank) * width * self.size.head_dim
         return 2 * (2 * n * (dim**2 + width * dim) + moments + 2 * width * dim * rank)
 
-    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
+    def matrix(self, x: Tokens, context: Context, mask: Mask) -> Matrix:
         kernel = super().matrix(x, context, mask)
         return kernel.tril() if self.size.causal and context is x else kernel
 
@@ -155,12 +153,12 @@ class PrimalMoments(Primal):
         past = self.zero_past(batch, self.short_conv)
         return self.zero_state(batch, *shape), self.zero_state(batch).long(), *past
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         zeros = self.zero_state(len(x), self.size.heads)
         tokens, state = self._extend_with_loss(x, real, (*state, zeros, zeros, zeros))
         return tokens, state[:-3]
 
-    def _extend_with_loss(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def _extend_with_loss(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         # The state has three more sums, (b, h): the additions to the trace, the energy and the
         # traces; see `causal_scores`.
         (sums, count, *past, added, energy, traces), n = state, x.shape[1]

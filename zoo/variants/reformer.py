@@ -55,6 +55,11 @@ class Reformer(ProjectedAttention):
     Axis letters beyond the contract's: `r` rounds, `s` slots of the sorted sequence, `t` chunks,
     `c` slots of a chunk, `w` slots that a chunk attends to (2c), `f` random directions, `x` the
     width of what is sorted.
+
+    Args:
+        bucket: tokens of a chunk; from n on, the result is softmax attention with shared QK.
+        hashes: rounds of hashing. Evaluation uses the rotations drawn here; training draws
+            fresh ones in each forward from the default generator, as dropout does.
     """
 
     version = "1.0"
@@ -66,22 +71,13 @@ class Reformer(ProjectedAttention):
     upcast = True
 
     def __init__(self, size: Size, *, bucket: Count = 64, hashes: Count = 2) -> None:
-        """Draw the rotations.
-
-        Args:
-            size: see `Size`.
-            bucket: tokens of a chunk; from n on, the result is softmax attention with shared QK.
-            hashes: rounds of hashing. Evaluation uses the rotations drawn here; training draws
-                fresh ones in each forward from the default generator, as dropout does.
-        """
         super().__init__(size)
         self.bucket = bucket
         directions = max(1, -(-size.max_len // (2 * bucket)))
         self.rotations: Tensor
         self.register_buffer("rotations", torch.randn(hashes, size.head_dim, directions))
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        # `k` is `q`.
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         n = q.shape[-2]
         bucket = block_size(self.bucket, n)
         # In an exported graph more than any length: then no length is a special case.

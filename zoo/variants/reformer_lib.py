@@ -28,7 +28,12 @@ REDRAWN = "hashes are redrawn in each call"
 
 @variants.register("reformer-lib")
 class ReformerLib(ProjectedAttention):
-    """`reformer_pytorch.LSHAttention` between projections."""
+    """`reformer_pytorch.LSHAttention` between projections.
+
+    Args:
+        bucket: tokens of a chunk.
+        hashes: rounds of hashing.
+    """
 
     version = "1.0"
     traits = Traits(causal=False, cross=False, linear=False, stochastic=True, recurrent=False)
@@ -55,13 +60,6 @@ class ReformerLib(ProjectedAttention):
     shared_qk = True
 
     def __init__(self, size: Size, *, bucket: Count = 64, hashes: Count = 2) -> None:
-        """Build the package's attentions.
-
-        Args:
-            size: see `Size`.
-            bucket: tokens of a chunk.
-            hashes: rounds of hashing.
-        """
         super().__init__(size)
         package = load("reformer-lib", "reformer_pytorch.reformer_pytorch", "reformer-pytorch")
         self.bucket = bucket
@@ -73,8 +71,7 @@ class ReformerLib(ProjectedAttention):
     def backend_for(self, x: Tokens) -> str:
         return "library"
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        # `k` is `q`.
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         batch, heads, n, _ = q.shape
         short = n <= self.bucket
         tail = 0 if short else -n % (2 * self.bucket)

@@ -46,10 +46,9 @@ class Retention(GatedAttention):
         """`chunk`: tokens of a chunk; the result does not depend on it."""
         super().__init__(size)
         if size.head_dim % 2:
-            raise UserError(
-                f"retention rotates pairs of channels, and dim={size.dim} over heads={size.heads} "
-                f"leaves {size.head_dim}; choose a dim that is a multiple of twice the heads"
-            )
+            raise UserError(f"retention rotates pairs of channels, and dim={size.dim} over "
+                            f"heads={size.heads} leaves {size.head_dim}; choose a dim that is a "
+                            "multiple of twice the heads")  # fmt: skip
         self.chunk = chunk
         self.make_output()
 

@@ -52,7 +52,11 @@ INPUTS = {"r": 0.2, "k": 0.7, "v": 0.7, "w": 0.9, "a": 0.9, "g": 0.2}
 
 @variants.register("rwkv7")
 class Rwkv7(RealTokensFirst):
-    """The generalised delta rule of RWKV-7, with its token shift, bonus and gate."""
+    """The generalised delta rule of RWKV-7, with its token shift, bonus and gate.
+
+    Args:
+        rank: rank of the maps to decay, rate and gate; 0 for the published ranks.
+    """
 
     version = "1.0"
     family = "delta rule"
@@ -62,12 +66,6 @@ class Rwkv7(RealTokensFirst):
     undecayed = ("mix",)
 
     def __init__(self, size: Size, *, rank: Natural = 0) -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            rank: rank of the maps to decay, rate and gate; 0 for the published ranks.
-        """
         super().__init__(size)
         dim, width = size.dim, size.head_dim
         channel = torch.arange(dim)
@@ -110,7 +108,7 @@ class Rwkv7(RealTokensFirst):
         state = self.zero_state(batch, heads, width, width)
         return state, self.zero_state(batch, self.size.dim), *past
 
-    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+    def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         sums, before, *past = state
         tokens = torch.cat([before[:, None].to(x.dtype), x], dim=1)
         z, projected, after = self._inputs(x, tokens[:, :-1]), [], []

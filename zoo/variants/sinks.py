@@ -37,7 +37,13 @@ from zoo.variants.softmax import FUSED
 
 @variants.register("sinks")
 class Sinks(ProjectedAttention):
-    """Softmax attention to a window, to the first tokens, and optionally to a learned logit."""
+    """Softmax attention to a window, to the first tokens, and optionally to a learned logit.
+
+    Args:
+        window: w, the tokens of the window before the query, and after it unless causal.
+        tokens: s, the first tokens, which every query attends to; 0 for none.
+        learned: whether a learned logit per head takes part in every softmax.
+    """
 
     version = "1.0"
     family = "sparse"
@@ -48,26 +54,17 @@ class Sinks(ProjectedAttention):
         Identity(other="softmax", where="window >= n, logit of -1e4",
                  options={"window": 1000, "learned": True},
                  prepare=lambda layer, other: layer.sink.fill_(-1e4)),
-        Identity(other="local", where="tokens = 0", options={"tokens": 0}, exact=True),
     )  # fmt: skip
     drops_weights = True
 
     def __init__(
         self, size: Size, *, window: Count = 64, tokens: Natural = 4, learned: bool = False
     ) -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            window: w, the tokens of the window before the query, and after it unless causal.
-            tokens: s, the first tokens, which every query attends to; 0 for none.
-            learned: whether a learned logit per head takes part in every softmax.
-        """
         super().__init__(size)
         self.window, self.tokens = window, tokens
         self.sink = nn.Parameter(torch.zeros(size.heads)) if learned else None
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         return with_real_tokens_first(self._attend, mask, q, k, v)
 
     def _attend(self, q: Queries, k: Keys, v: Keys, count: Int[Tensor, " #b"]) -> Queries:
@@ -86,7 +83,6 @@ class Sinks(ProjectedAttention):
         return attend(q, k, v, count + 1, global_tokens=self.tokens + 1)[:, :, 1 : n + 1, :-1]
 
     def head_flops(self, n: int) -> int:
-        # Scores and sums of the pairs that are visible.
         window, first = min(self.window, n - 1), min(self.tokens, n)
         before = n * window - window * (window + 1) // 2
         pairs = n + before * (1 if self.size.causal else 2)
@@ -124,7 +120,7 @@ class Sinks(ProjectedAttention):
         return heads[..., : self.size.head_dim], (*first, *last, count + 1)
 
     def attend_after(
-        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+        self, q: Queries, k: Keys, v: Keys, real: Mask, state: State
     ) -> tuple[Queries, State]:
         *old, count = state
         s, window = self.tokens, old[2].shape[2]

@@ -50,6 +50,10 @@ class Soft(ProjectedAttention):
     """Gaussian-kernel attention of low rank; queries and keys share a projection.
 
     Axis letters beyond the contract's: `l` landmarks.
+
+    Args:
+        landmarks: L; from n on, and with A+ exact, the result equals the Gaussian kernel.
+        iterations: Newton-Raphson steps towards the inverse; in fp32 no more than 30.
     """
 
     version = "1.0"
@@ -60,20 +64,12 @@ class Soft(ProjectedAttention):
     upcast = True
 
     def __init__(self, size: Size, *, landmarks: Count = 64, iterations: Natural = 20) -> None:
-        """Store the options.
-
-        Args:
-            size: see `Size`.
-            landmarks: L; from n on, and with A+ exact, the result equals the Gaussian kernel.
-            iterations: Newton-Raphson steps towards the inverse; in fp32 no more than 30.
-        """
         super().__init__(size)
         self.landmarks, self.iterations = landmarks, iterations
         self.query = nn.Linear(size.dim, size.dim, bias=False)
         self.query_conv = ShortConvolution(size, size.dim)
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        # `k` is `q`.
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         count = self.landmarks
         if torch.compiler.is_exporting():
             # Empty segments, where a graph for any length cannot have fewer.
@@ -96,14 +92,12 @@ class Soft(ProjectedAttention):
 
 
 def gaussian(x: Float[Tensor, "b h l e"], y: Float[Tensor, "b h m e"]) -> Float[Tensor, "b h l m"]:
-    # exp(-|x_i - y_j|^2 / (2 sqrt(e)))
     squares = x.square().sum(-1)[..., None] + y.square().sum(-1)[..., None, :] - 2 * x @ y.mT
     # Rounding can make the difference of squares negative, and no weight exceeds 1.
     return (squares.clamp_min(0.0) * (-0.5 * x.shape[-1] ** -0.5)).exp()
 
 
 def inverse(a: Float[Tensor, "b h l l"], iterations: int) -> Float[Tensor, "b h l l"]:
-    # Newton-Raphson steps, for a symmetric matrix with no negative entry.
     z = a / a.sum(-1).amax(-1).square()[..., None, None]
     for _ in range(iterations):
         z = 2 * z - z @ a @ z

@@ -30,8 +30,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Keys, Mask, OneToken, Queries, Size, State, Tokens, Traits, Unsupported
-from zoo.kernels import key_value_cache
+from zoo.contract import Keys, Mask, Queries, Size, Tokens, Traits, Unsupported
 from zoo.kernels.precision import product_dtype
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
@@ -55,7 +54,20 @@ def _half_open(layer: "Softmax", other: Any) -> None:
 
 @variants.register("softmax")
 class Softmax(ProjectedAttention):
-    """`softmax(q k^T / sqrt(e)) v` by PyTorch's fused kernels, or by the formula."""
+    """`softmax(q k^T / sqrt(e)) v` by PyTorch's fused kernels, or by the formula.
+
+    Args:
+        backend: `sdpa` for `scaled_dot_product_attention`, `naive` for the formula (the
+            definition of all others), `xformers` for its `memory_efficient_attention`,
+            `auto` for xformers where a trial of it succeeds, and `sdpa` elsewhere. The harness
+            replaces `auto` by the fastest of them for the shape of a run before it builds a
+            model: nothing is timed in a layer.
+        gate: the numbers that the output of a head is multiplied by: none, one, or one for
+            each channel.
+
+    Raises:
+        Unsupported: `backend` is xformers, and the package or a CUDA device is missing.
+    """
 
     version = "1.0"
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
@@ -73,21 +85,6 @@ class Softmax(ProjectedAttention):
         self, size: Size, *, backend: Literal["auto", "sdpa", "naive", "xformers"] = "auto",
         gate: Literal["none", "head", "channel"] = "none",
     ) -> None:  # fmt: skip
-        """Store the options.
-
-        Args:
-            size: see `Size`.
-            backend: `sdpa` for `scaled_dot_product_attention`, `naive` for the formula (the
-                definition of all others), `xformers` for its `memory_efficient_attention`,
-                `auto` for xformers where a trial of it succeeds, and `sdpa` elsewhere. The harness
-                replaces `auto` by the fastest of them for the shape of a run before it builds a
-                model: nothing is timed in a layer.
-            gate: the numbers that the output of a head is multiplied by: none, one, or one for
-                each channel.
-
-        Raises:
-            Unsupported: `backend` is xformers, and the package or a CUDA device is missing.
-        """
         super().__init__(size)
         self.backend = backend
         width = {"none": 0, "head": size.heads, "channel": size.dim}[gate]
@@ -95,45 +92,22 @@ class Softmax(ProjectedAttention):
         if backend == "xformers":
             load("softmax.backend=xformers", "xformers.ops", "xformers")
             if not torch.cuda.is_available():
-                raise Unsupported(
-                    "softmax.backend=xformers needs a CUDA device, and there is none; "
-                    "give backend=auto"
-                )
+                raise Unsupported("softmax.backend=xformers needs a CUDA device, and there is "
+                                  "none; give backend=auto")  # fmt: skip
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         backend = BACKENDS[self._backend_for(q.device, q.dtype)]
         return backend(q, k, v, mask, self.size.causal, self.dropout)
-
-    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        state = key_value_cache.append(state, k, v)
-        scaled = q * self.size.head_dim**-0.5
-        return key_value_cache.attend(state, scaled, key_value_cache.softmax), state
-
-    def attend_after(
-        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
-    ) -> tuple[Queries, State]:
-        q, k, v = (part.to(state[0].dtype) for part in (q, k, v))
-        *past, state = key_value_cache.extend(state, k, v, real)
-        return key_value_cache.attend_after(self.attend, q, k, v, real, *past), state
 
     def _merge(self, x: Tokens, heads: Queries) -> Tokens:
         if self.gate is not None:
             heads = gated(heads, in_heads(self.gate(x), self.size.heads))
         return super()._merge(x, heads)
 
-    def analytic_flops(self, n: int) -> int | None:
-        # The gate is a projection, too.
-        total, gate = super().analytic_flops(n), self.gate
-        return (
-            total
-            if gate is None or total is None
-            else total + 2 * n * self.size.dim * gate.out_features
-        )
-
     def head_flops(self, n: int) -> int:
-        # Scores and sums of the pairs of tokens.
-        pairs = n * (n + 1) // 2 if self.size.causal else n * n
-        return 2 * pairs * 2 * self.size.head_dim
+        # The gate is a projection, too.
+        gates = 0 if self.gate is None else self.gate.out_features // self.size.heads
+        return 2 * n * self.size.dim * gates + pair_flops(self.size, n)
 
     def backend_for(self, x: Tokens) -> str:
         return self._backend_for(x.device, product_dtype(x))
@@ -148,11 +122,16 @@ class Softmax(ProjectedAttention):
         return "sdpa" if reason else "xformers"
 
 
+def pair_flops(size: Size, n: int) -> int:
+    # Scores and sums of the pairs of tokens, of one head.
+    return 2 * (n * (n + 1) // 2 if size.causal else n * n) * 2 * size.head_dim
+
+
 def gated(heads: Queries, logits: Float[Tensor, "b h n #e"]) -> Queries:
     return logits.sigmoid() * heads
 
 
-def allowed_keys(q: Queries, k: Keys, mask: Mask | None, causal: bool) -> AllowedKeys | None:
+def allowed_keys(q: Queries, k: Keys, mask: Mask, causal: bool) -> AllowedKeys | None:
     allowed = None if mask is None else mask[:, None, None, :]
     if causal:
         past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
@@ -160,7 +139,7 @@ def allowed_keys(q: Queries, k: Keys, mask: Mask | None, causal: bool) -> Allowe
     return allowed
 
 
-def naive(q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout: float) -> Queries:
+def naive(q: Queries, k: Keys, v: Keys, mask: Mask, causal: bool, dropout: float) -> Queries:
     # Equation 1 as it is written, with an n x m matrix of weights in memory.
     # The queries are divided, which are fewer numbers than the scores.
     scores = (q / q.shape[-1] ** 0.5) @ k.mT
@@ -174,17 +153,14 @@ def naive(q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout
     return F.dropout(weights, dropout) @ v
 
 
-def sdpa(q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout: float) -> Queries:
+def sdpa(q: Queries, k: Keys, v: Keys, mask: Mask, causal: bool, dropout: float) -> Queries:
     if mask is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
     allowed = allowed_keys(q, k, mask, causal)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout)
 
 
-def xformers(
-    q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout: float
-) -> Queries:
-    # The order of axes of xformers is b n h e.
+def xformers(q: Queries, k: Keys, v: Keys, mask: Mask, causal: bool, dropout: float) -> Queries:
     ops = load("softmax.backend=xformers", "xformers.ops", "xformers")
     allowed = None if mask is None else allowed_keys(q, k, mask, causal)
     if allowed is not None:

@@ -35,7 +35,12 @@ from zoo.variants import variants
 
 @variants.register("taylor")
 class Taylor(ProjectedAttention):
-    """Attention with weights 1 + s + s^2 / 2 of the scaled product s, normalised over j."""
+    """Attention with weights 1 + s + s^2 / 2 of the scaled product s, normalised over j.
+
+    Args:
+        feature_dim: f, the channels of a query and a key of each head.
+        chunk: tokens of a causal block; the result does not depend on it.
+    """
 
     version = "1.0"
     family = "kernel"
@@ -47,13 +52,6 @@ class Taylor(ProjectedAttention):
     forward = in_spans(ProjectedAttention.forward)
 
     def __init__(self, size: Size, *, feature_dim: Count = 16, chunk: Count = 64) -> None:
-        """Make the projections.
-
-        Args:
-            size: see `Size`.
-            feature_dim: f, the channels of a query and a key of each head.
-            chunk: tokens of a causal block; the result does not depend on it.
-        """
         super().__init__(size)
         self.feature_dim, self.chunk = feature_dim, chunk
         width = size.heads * feature_dim
@@ -61,12 +59,11 @@ class Taylor(ProjectedAttention):
         self.query, self.query_conv = nn.Linear(size.dim, width), ShortConvolution(size, width)
         self.context, self.context_conv = nn.Linear(size.dim, wide), ShortConvolution(size, wide)
 
-    def attend(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Outputs:
+    def attend(self, q: Queries, k: Keys, v: Values, mask: Mask) -> Outputs:
         queries, keys = features(q), zero_padding(features(k), mask)
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def head_flops(self, n: int) -> int:
-        # Both sums, and the denominators.
         width = 1 + self.feature_dim * (self.feature_dim + 3) // 2
         return 2 * n * width * (2 * self.size.head_dim + 1)
 
@@ -76,7 +73,7 @@ class Taylor(ProjectedAttention):
         return (self.zero_state(batch, self.size.heads, width, self.size.head_dim + 1),)
 
     def attend_after(
-        self, q: Queries, k: Keys, v: Values, real: Mask | None, state: State
+        self, q: Queries, k: Keys, v: Values, real: Mask, state: State
     ) -> tuple[Outputs, State]:
         queries, keys = features(q), zero_padding(features(k), real)
         heads, sums = causal_sum.mean_after(queries, keys, v, state[0], self.chunk)

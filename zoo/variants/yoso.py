@@ -40,7 +40,13 @@ TINY = 1e-15  # The norm below which a vector counts as zero. Its square can be 
 
 @variants.register("yoso")
 class Yoso(ProjectedAttention):
-    """Attention whose weights are probabilities that the hashes of query and key collide."""
+    """Attention whose weights are probabilities that the hashes of query and key collide.
+
+    Args:
+        tau: hyperplanes of a hash; more make attention sharper.
+        gradient: `exact` for the derivative of the weights, `bound` for the paper's lower bound
+            of it, which has no derivative.
+    """
 
     version = "1.0"
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
@@ -53,18 +59,10 @@ class Yoso(ProjectedAttention):
     def __init__(
         self, size: Size, *, tau: Count = 8, gradient: Literal["exact", "bound"] = "exact"
     ) -> None:
-        """Store the options.
-
-        Args:
-            size: see `Size`.
-            tau: hyperplanes of a hash; more make attention sharper.
-            gradient: `exact` for the derivative of the weights, `bound` for the paper's lower bound
-                of it, which has no derivative.
-        """
         super().__init__(size)
         self.tau, self.bound = tau, gradient == "bound"
 
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         v = zero_padding(v, mask)
         form = collisions.Form(self.size.causal, self.tau, self.bound)
         if self.dropout or not eager.on_cpu(q):
@@ -74,17 +72,15 @@ class Yoso(ProjectedAttention):
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
         # The cache has unit keys.
         state = key_value_cache.append(state, unit(k), v)
-        return unit(key_value_cache.attend(state, unit(q), self._weigh)), state
+        return unit(key_value_cache.attend(state, unit(q), self.weigh)), state
 
     def attend_after(
-        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+        self, q: Queries, k: Keys, v: Keys, real: Mask, state: State
     ) -> tuple[Queries, State]:
-        k = unit(k)
-        *past, state = key_value_cache.extend(state, k, v, real)
-        return key_value_cache.attend_after(self.attend, q, k, v, real, *past), state
+        return super().attend_after(q, unit(k), v, real, state)
 
-    def _weigh(self, cosines: Tensor, real: Tensor) -> Tensor:
-        weights = collisions.collision_probabilities(cosines, tau=self.tau, bound=self.bound)
+    def weigh(self, products: Tensor, real: Tensor) -> Tensor:
+        weights = collisions.collision_probabilities(products, tau=self.tau, bound=self.bound)
         return weights.masked_fill(~real, 0.0)
 
 

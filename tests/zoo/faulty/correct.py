@@ -50,7 +50,6 @@ class MeanOfAll(Attention):
     traits = replace(SELF_ONLY, linear=True)
 
     def forward(self, x, context=None, mask=None):
-        self.require_self(x, context)
         real = torch.ones(x.shape[:2], dtype=x.dtype) if mask is None else mask.to(x.dtype)
         rank = None if mask is None else (mask.cumsum(1) - 1).clamp_min(0)
         rotated = self.apply_rotary(x[:, None], rank)[:, 0]

@@ -46,7 +46,7 @@ variant("position sensitivity", "IgnoresRotaryPositions", Base,
     apply_rotary=lambda self, x, positions=None: x)
 variant("rejects cross-attention", "AcceptsContextWithoutClaim", Attention, traits=SELF_ONLY,
     __init__=built(Attention, lambda self, size: {"map": nn.Linear(size.dim, size.dim)}),
-    forward=lambda self, x, context, mask: Attended(self.map(x)))
+    forward=lambda self, x, context, mask: Attended(self.map(x)), __call__=bare_call)
 variant("rejects causal", "BuildsCausalWithoutClaim", Base,
     __init__=lambda self, size: Base.__init__(self, replace(size, causal=False)))
 variant("rejects bidirectional", "BuildsBidirectionalWithoutClaim", CausalOnly,
