@@ -104,7 +104,7 @@ def add_gradients(
     state after the last; in it is written the gradient of the state before the first. The decayed
     states of `span` tokens are in memory at a time, computed again from the one before the span.
     """
-    (n, heads, width), size, number = q.shape[1:], v.shape[3], q.dtype.type
+    (n, heads, width), size = q.shape[1:], v.shape[3]
     direction, count = 1 if backwards else 0, (n - 1) // span + 1
     states = np.empty((count, width, size), q.dtype)
     decayed = np.empty((min(n, span), width, size), q.dtype)
@@ -135,27 +135,11 @@ def add_gradients(
             kept[:] = 1
             for step in range(stop - 1, start - 1, -1):
                 i = n - 1 - step if backwards else step
-                value, y, d_value = v[b, i, h], gradient[b, i, h], d_v[b, i, h]
-                if not strict:
-                    for slope in (d_value, d_k[b, i, h], d_decay[b, i, h]):
-                        slope[:] = 0
-                for a in range(width):
-                    query, key, past = q[b, i, h, a], k[b, i, h, a], decayed[step - start, a]
-                    far, factor = number(kept[a]), number(decay[b, i, h, a])
-                    d_key, d_log, own = number(0), number(0), query if strict else number(0)
-                    later, row = d_after[a], added[a]
-                    for c in range(size):
-                        d_added = row[c] + query * y[c]
-                        d_past = d_added + far * later[c]
-                        d_written = d_past - own * y[c]
-                        # Not a sum of q d_q - k d_k over later tokens, which cancels.
-                        d_log += past[c] * d_past
-                        d_key += d_written * value[c]
-                        d_value[c] += d_written * key
-                        row[c] = factor * d_added
-                    kept[a] *= decay[b, i, h, a]
-                    d_k[b, i, h, a] += d_key
-                    d_decay[b, i, h, a] += d_log
+                _key_gradients(
+                    q[b, i, h], k[b, i, h], v[b, i, h], decay[b, i, h], gradient[b, i, h],
+                    decayed[step - start], d_after, kept, added, d_k[b, i, h], d_v[b, i, h],
+                    d_decay[b, i, h], strict,
+                )  # fmt: skip
             _end_span(kept, added, state)
         copy_matrix(state, d_ends[direction, block])
 
@@ -187,6 +171,34 @@ def _query_gradients(
             d_query += (past[c] + written * v[c]) * gradient[c]
             row[c] = near + key * v[c]
         out[a] = out[a] + d_query if strict else d_query
+
+
+@njit(**OPTIONS, inline="always")
+def _key_gradients(
+    q: Any, k: Any, v: Any, decay: Any, gradient: Any, decayed: Any, later: Any, kept: Any,
+    added: Any, d_k: Any, d_v: Any, d_decay: Any, strict: bool,
+) -> None:  # fmt: skip
+    # `later` and `added` are of the gradient of the state.
+    number = k.dtype.type
+    if not strict:
+        for slope in (d_v, d_k, d_decay):
+            slope[:] = 0
+    for a in range(len(k)):
+        query, key, past, after, row = q[a], k[a], decayed[a], later[a], added[a]
+        far, factor = number(kept[a]), number(decay[a])
+        d_key, d_log, own = number(0), number(0), query if strict else number(0)
+        for c in range(len(v)):
+            d_added = row[c] + query * gradient[c]
+            d_past = d_added + far * after[c]
+            d_written = d_past - own * gradient[c]
+            # Not a sum of q d_q - k d_k over later tokens, which cancels.
+            d_log += past[c] * d_past
+            d_key += d_written * v[c]
+            d_v[c] += d_written * key
+            row[c] = factor * d_added
+        kept[a] *= decay[a]
+        d_k[a] += d_key
+        d_decay[a] += d_log
 
 
 @njit(**OPTIONS, inline="always")
@@ -232,6 +244,25 @@ def write_sums(
                 out[b, i, h, c] = y[c]
 
 
+@njit(**OPTIONS, inline="always")
+def _erased_gradients(
+    k: Any, decay: Any, erased: Any, after: Any, u: Any, d_written: Any, d_state: Any,
+    d_erased: Any, d_decay: Any, zero: Any,
+) -> None:  # fmt: skip
+    # `d_state` becomes the gradient of the state before the token.
+    for a in range(len(k)):
+        row, d_row, key, read, factor = after[a], d_state[a], k[a], erased[a], decay[a]
+        d_read, d_log = zero, zero
+        for c in range(len(u)):
+            decayed = row[c] - key * u[c]
+            d_decayed = d_row[c] - read * d_written[c]
+            d_read -= decayed * d_written[c]
+            d_log += d_decayed * decayed
+            d_row[c] = factor * d_decayed
+        d_erased[a] = d_read
+        d_decay[min(a, len(d_decay) - 1)] += d_log
+
+
 @compiled
 def write_gradients(
     q: Any, k: Any, v: Any, decay: Any, erased: Any, write: Any, states: Any, gradient: Any,
@@ -249,7 +280,7 @@ def write_gradients(
     after, written = np.empty((span, width, size), q.dtype), np.empty((span, size), q.dtype)
     state, d_state = np.empty((width, size), q.dtype), np.empty((width, size), q.dtype)
     y, d_written = np.empty(size, q.dtype), np.empty(size, q.dtype)
-    decays, writes = d_decay.shape[3] - 1, d_write.shape[3] - 1
+    writes = d_write.shape[3] - 1
     zero = np.zeros(1, q.dtype)[0]
     for block in range(first, last):
         b, h = block // heads, block % heads
@@ -282,17 +313,10 @@ def write_gradients(
                 for c in range(size):
                     d_v[b, i, h, c] = write[b, i, h, c] * d_written[c]
                     d_write[b, i, h, min(c, writes)] += v[b, i, h, c] * d_written[c]
-                for a in range(width):
-                    row, d_row, key, read = new[a], d_state[a], k[b, i, h, a], erased[b, i, h, a]
-                    factor, d_read, d_log = decay[b, i, h, a], zero, zero
-                    for c in range(size):
-                        decayed = row[c] - key * u[c]
-                        d_decayed = d_row[c] - read * d_written[c]
-                        d_read -= decayed * d_written[c]
-                        d_log += d_decayed * decayed
-                        d_row[c] = factor * d_decayed
-                    d_erased[b, i, h, a] = d_read
-                    d_decay[b, i, h, min(a, decays)] += d_log
+                _erased_gradients(
+                    k[b, i, h], decay[b, i, h], erased[b, i, h], new, u, d_written, d_state,
+                    d_erased[b, i, h], d_decay[b, i, h], zero,
+                )  # fmt: skip
         copy_matrix(d_state, d_ends[block])
 
 
