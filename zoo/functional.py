@@ -12,12 +12,14 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache, partial
 from inspect import unwrap
+from typing import Any
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
+from torch.nn import functional as F
 
-from zoo.contract import Mask, Size, Unsupported, variants
+from zoo.contract import Size, Unsupported, variants
 from zoo.kernels.precision import backward_without_autocast
 from zoo.kernels.real_tokens import zero_padding
 from zoo.packed import Packed
@@ -26,6 +28,8 @@ from zoo.registry import UserError, Value, checked, resolve, unknown
 from zoo.size import require_segments
 
 Options = tuple[tuple[str, Value], ...]
+Cores = Callable[[bool], ProjectedAttention]
+"""Gives the causal form of the layer that computes the heads, or the other one."""
 
 
 def __getattr__(name: str) -> Callable[..., Tensor]:
@@ -105,10 +109,8 @@ def projected_variant(name: str) -> type[ProjectedAttention]:
             for part in inherited
         )
     ):
-        raise Unsupported(
-            f"{name} is no function of queries, keys and values; build the layer, with its "
-            f"projections, by zoo.create({name!r}, ...)"
-        )
+        raise Unsupported(f"{name} is no function of queries, keys and values; build the layer, "
+                          f"with its projections, by zoo.create({name!r}, ...)")  # fmt: skip
     return variant
 
 
@@ -138,7 +140,7 @@ def build(
     parameters = [parameter for parameter, _ in layer.named_parameters()]
     if learned := ", ".join(name for name in parameters if not name.startswith("query.")):
         raise Unsupported(
-            f"{name} has parameters beside its projections ({learned}); put the layer into the "
+            f"{name} has parameters other than its projections ({learned}); put the layer into the "
             f"model by zoo.replace or zoo.create({name!r}, ...)"
         )
     return layer
@@ -148,19 +150,41 @@ def compute(
     core: ProjectedAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None,
     scale: float | None, segments: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    (b, h, n, e), m, inputs = q.shape, k.shape[2], (q, k, v)
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != (b, m)):
-        raise UserError(f"mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give a "
-                        f"boolean one of shape {(b, m)}, True for real keys")  # fmt: skip
+    if mask is not None:
+        require_mask(mask, q, k)
     if segments is not None:
         core.require_padding(causal=core.size.causal)
         require_segments(segments, q[:, 0], mask)
-        if n != m:
+        if (n := q.shape[2]) != (m := k.shape[2]):
             raise Unsupported(f"{core.name()} got segments, {n} queries and {m} keys; give as many "
                               "of both")  # fmt: skip
-        rows = Packed(segments, mask)
-        one = partial(compute, core, scale=scale)
-        return rows.join([one(*map(part.of, inputs), mask=part.mask) for part in rows.parts])
+        rows, one = Packed(segments, mask), partial(compute, core, scale=scale)
+        return rows.join([one(*map(p.of, (q, k, v)), mask=p.mask) for p in rows.parts])
+    require_heads(core, q, k, v)
+    inputs, width = (q, k, v), q.shape[3]
+    if mask is not None:
+        core.require_padding(causal=core.size.causal)
+        k, v = zero_padding(k, mask), zero_padding(v, mask)
+        # With cross-attention queries are read at all positions, as in PyTorch.
+        q = q if core.traits.cross else zero_padding(q, mask)
+    if scale is not None and scale != width**-0.5:
+        q = q * (scale * width**0.5)
+    out = core.attend_in_precision(q, k, v, mask)
+    backward_without_autocast([out], inputs)
+    return out
+
+
+def require_mask(mask: Tensor, q: Tensor, k: Tensor) -> None:
+    if mask.dtype != torch.bool or mask.shape != (q.shape[0], k.shape[2]):
+        shape = q.shape[0], k.shape[2]
+        raise UserError(f"mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give a "
+                        f"boolean one of shape {shape}, True for real keys")  # fmt: skip
+    if mask.device != q.device:
+        raise UserError(f"mask is on {mask.device}, queries on {q.device}; move it there")
+
+
+def require_heads(core: ProjectedAttention, q: Tensor, k: Tensor, v: Tensor) -> None:
+    (b, h, n, e), m, inputs = q.shape, k.shape[2], (q, k, v)
     dtypes = {part.dtype for part in inputs}
     several = len(dtypes) > 1 and not torch.is_autocast_enabled(q.device.type)
     if several or not all(dtype.is_floating_point for dtype in dtypes):
@@ -170,7 +194,7 @@ def compute(
         raise UserError(f"queries, keys, values are on {', '.join(sorted(map(str, devices)))}; "
                         "give numbers on one device")  # fmt: skip
     if not k.shape == v.shape == (b, h, m, e):
-        shapes = ", ".join(str(tuple(part.shape)) for part in (q, k, v))
+        shapes = ", ".join(str(tuple(part.shape)) for part in inputs)
         raise UserError(f"queries, keys, values have shapes {shapes}; give equal ones, but for the "
                         "tokens of the queries")  # fmt: skip
     if h * e != (width := core.query.out_features):
@@ -179,24 +203,11 @@ def compute(
     if m > core.size.max_len:
         raise UserError(f"{m} keys are more than max_len={core.size.max_len}; truncate them")
     if n != m and not core.traits.cross:
-        raise Unsupported(
-            f"{core.name()} has no cross-attention: {n} queries, {m} keys; give equal ones"
-        )
-    if mask is not None:
-        if mask.device != q.device:
-            raise UserError(f"mask is on {mask.device}, queries on {q.device}; move it there")
-        core.require_padding(causal=core.size.causal)
-        k, v = zero_padding(k, mask), zero_padding(v, mask)
-        # With cross-attention queries are read at all positions, as in PyTorch.
-        q = q if core.traits.cross else zero_padding(q, mask)
-    if scale is not None and scale != e**-0.5:
-        q = q * (scale * e**0.5)
-    out = core.attend_in_precision(q, k, v, mask)
-    backward_without_autocast([out], inputs)
-    return out
+        raise Unsupported(f"{core.name()} has no cross-attention: {n} queries, {m} keys; give "
+                          "equal ones")  # fmt: skip
 
 
-def read_mask(allowed: Tensor, query: Tensor, key: Tensor) -> tuple[bool, Mask]:
+def read_mask(allowed: Tensor, query: Tensor, key: Tensor) -> tuple[bool, Tensor]:
     # The mask is broadcast to (b, h, n, m); the real keys are (b, m).
     b, _, n, m = shape = *query.shape[:3], key.shape[2]
     if allowed.dtype != torch.bool:
@@ -223,3 +234,36 @@ def padding_of(
     past = torch.ones(n if causal else 1, m, dtype=torch.bool, device=allowed.device)
     expected = real & past.tril(m - n) if causal else real
     return real[:, 0, 0] if bool((allowed == expected).all()) else None
+
+
+def single(cores: Cores, *heads: Any) -> Tensor:
+    # Equal to the causal form where no weight depends on positions.
+    return compute(cores(False), *heads)
+
+
+def padded(cores: Cores, q: Tensor, k: Tensor, *rest: Any) -> Tensor:
+    # With queries of 0 before the last ones.
+    n, m = q.shape[2], k.shape[2]
+    return compute(cores(True), F.pad(q, (0, 0, m - n, 0)), k, *rest)[:, :, -n:]
+
+
+@lru_cache(maxsize=64)
+def way_of_last(
+    variant: str, options: Options, shape: tuple[int, int, int], one_query: bool
+) -> Callable[..., Tensor]:
+    # The outputs of the last queries, from them and all keys; by trial on random ones.
+    generator, n = torch.Generator().manual_seed(0), 1 if one_query else 2
+    tokens = min(150, shape[2])
+    size = 3, 2, shape[0], tokens, shape[1]
+    q, k, v = torch.randn(size, generator=generator, dtype=torch.float64)
+    mask = torch.arange(tokens) >= torch.tensor([[0], [tokens // 3]])
+    cores = partial(build, variant, options, shape, 0.0, False, torch.device("cpu"))
+    expected = compute(cores(True), q, k, v, mask, None)[:, :, -n:]
+    for way in (single, padded) if one_query else (padded,):
+        try:
+            actual = way(cores, q[:, :, -n:], k, v, mask, None)
+        except Unsupported:
+            continue
+        if torch.allclose(actual, expected, rtol=1e-9, atol=1e-9):
+            return way
+    raise Unsupported(f"a cache holds no earlier queries, which {variant} needs; choose another")

@@ -24,16 +24,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Attention, State, Unsupported, variants
-from zoo.functional import Options, build, compute, projected_variant, read_mask
+from zoo.functional import Options, build, compute, projected_variant, read_mask, way_of_last
 from zoo.kernels.real_tokens import real_tokens_first
 from zoo.library import create
 from zoo.packages import load
 from zoo.packed import Packed
-from zoo.projected import ProjectedAttention
 from zoo.registry import UserError, Value, checked, resolve
-
-# Gives the causal form of the layer that computes the heads, or the other one.
-Cores = Callable[[bool], ProjectedAttention]
 
 # Keywords that models pass on, and that change no attention: any other is refused.
 NO_EFFECT = {
@@ -138,10 +134,8 @@ def causal_layers(model: nn.Module, match: str) -> dict[str, Any]:
         and all(hasattr(module, part) for part in (*PROJECTIONS, "layer_idx"))
     }
     if not found:
-        raise UserError(
-            f"no attention layer with {', '.join(PROJECTIONS)} matches {match!r}; give a pattern "
-            "of paths in model.named_modules()"
-        )
+        raise UserError(f"no attention layer with {', '.join(PROJECTIONS)} matches {match!r}; give "
+                        "a pattern of paths in model.named_modules()")  # fmt: skip
     if other := [path for path, module in found.items() if not getattr(module, "is_causal", True)]:
         raise cannot(f"{other[0]}, which is not causal")
     return found
@@ -246,7 +240,7 @@ def is_packed(mask: Any) -> bool:
 
 
 def known(positions: Any, real: Tensor) -> Tensor:
-    # Unknown ones neither restart nor are 0.
+    # Unknown positions count the real tokens: they neither restart nor are 0.
     usable = isinstance(positions, Tensor) and positions.shape[1:] == real.shape[1:]
     return positions.expand_as(real) if usable else real.cumsum(1)
 
@@ -379,39 +373,6 @@ def with_sink(
     k, v = (F.pad(part, (0, 1, 1, 0)) for part in (k, v))
     k = k + F.pad(first, (k.shape[3] - 1, 0, 0, k.shape[2] - 1))
     return q, k, v, None if mask is None else F.pad(mask, (1, 0), value=True), scale
-
-
-def single(cores: Cores, *heads: Any) -> Tensor:
-    # Equal to the causal form where no weight depends on positions.
-    return compute(cores(False), *heads)
-
-
-def padded(cores: Cores, q: Tensor, k: Tensor, *rest: Any) -> Tensor:
-    # With queries of 0 before the last ones.
-    n, m = q.shape[2], k.shape[2]
-    return compute(cores(True), F.pad(q, (0, 0, m - n, 0)), k, *rest)[:, :, -n:]
-
-
-@lru_cache(maxsize=64)
-def way_of_last(
-    variant: str, options: Options, shape: tuple[int, int, int], one_query: bool
-) -> Callable[..., Tensor]:
-    # None where outputs depend on earlier queries, which no cache holds.
-    generator, n = torch.Generator().manual_seed(0), 1 if one_query else 2
-    tokens = min(150, shape[2])
-    size = 3, 2, shape[0], tokens, shape[1]
-    q, k, v = torch.randn(size, generator=generator, dtype=torch.float64)
-    mask = torch.arange(tokens) >= torch.tensor([[0], [tokens // 3]])
-    cores = partial(build, variant, options, shape, 0.0, False, CPU)
-    expected = compute(cores(True), q, k, v, mask, None)[:, :, -n:]
-    for way in (single, padded) if one_query else (padded,):
-        try:
-            actual = way(cores, q[:, :, -n:], k, v, mask, None)
-        except Unsupported:
-            continue
-        if torch.allclose(actual, expected, rtol=1e-9, atol=1e-9):
-            return way
-    raise cannot(f"a cache, with the variant {variant}, which needs earlier queries")
 
 
 def composed(mask_function: Callable[..., Any]) -> str:

@@ -10,7 +10,8 @@ from torch import nn
 
 import zoo
 from zoo.contract import variants
-from zoo.transformers import attend, padded, padding_mask, register, single, way_of_last
+from zoo.functional import padded, single, way_of_last
+from zoo.transformers import attend, padding_mask, register
 
 pytestmark = pytest.mark.skipif(
     find_spec("transformers") is None, reason="needs the extra 'transformers'"
