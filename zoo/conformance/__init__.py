@@ -47,21 +47,9 @@ if TYPE_CHECKING:
     import pytest
 
 __all__ = [
-    "CHECKS",
-    "CHECKS_VERSION",
-    "Check",
-    "Configuration",
-    "Outcome",
-    "Result",
-    "check",
-    "checks_for",
-    "configurations",
-    "examine",
-    "locate",
-    "parametrize",
-    "require_check",
-    "run",
-]
+    "CHECKS", "CHECKS_VERSION", "Check", "Configuration", "Outcome", "Result", "check",
+    "checks_for", "configurations", "examine", "locate", "parametrize", "require_check", "run",
+]  # fmt: skip
 
 
 class Check(NamedTuple):
@@ -198,10 +186,8 @@ def locate(name: str) -> type[Attention]:
         variant = load_guarded(lambda: getattr(import_module(module), attribute))
         variants.check(variant)
     except Exception as error:
-        raise UserError(
-            f"{name!r} cannot be loaded ({in_one_line(error)}); fix it, or give another "
-            "MODULE:CLASS"
-        ) from error
+        raise UserError(f"{name!r} cannot be loaded ({in_one_line(error)}); fix it, or give "
+                        "another MODULE:CLASS") from error  # fmt: skip
     return variant
 
 

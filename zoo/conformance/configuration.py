@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from zoo.conformance.tensors import DIM, LENGTH, attended, random_tokens, seeded
-from zoo.contract import Attended, Attention, Size, Traits
+from zoo.contract import Attended, Attention, Mask, Size, Traits
 from zoo.registry import UserError, Value
 
 ROUNDING = 1e-9  # The relative difference that rounding may cause in double precision
@@ -51,11 +51,7 @@ class Setting(NamedTuple):
         return random_tokens(samples, n, seed=seed, dim=self.dim)
 
     def run(
-        self,
-        layer: Callable[..., Attended],
-        x: Tensor,
-        mask: Tensor | None = None,
-        context: Tensor | None = None,
+        self, layer: Callable[..., Attended], x: Tensor, mask: Mask = None, context: Any = None
     ) -> Attended:
         # The random generator starts from the same seed in every call.
         context = None if context is None else context.to(self.dtype)
@@ -78,11 +74,7 @@ SETTINGS = (
 )
 
 # The settings of checks with large inputs.
-FEW_SETTINGS = tuple(
-    setting
-    for setting in SETTINGS
-    if setting.dim == DIM and not (setting.rotary or setting.dropout)
-)
+FEW = tuple(s for s in SETTINGS if s.dim == DIM and not (s.rotary or s.dropout))
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,6 @@ def check_memory(configuration: Configuration) -> Outcome:
 def _growth(
     configuration: Configuration, cost: Callable[[Callable[[], None]], int], quantity: str
 ) -> Outcome:
-    # A longer input is not tried where a shorter one needs too much.
     passed, details = True, []
     for padded in (False, True):
         costs, ratios = [cost(_step(configuration, LENGTHS[0], padded))], []

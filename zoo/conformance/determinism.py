@@ -21,7 +21,7 @@ from zoo.conformance.tensors import (
 )
 from zoo.contract import Attended, Attention
 
-DRAWS = 16  # The number of samples with other dropout, of which there is the mean
+DRAWS = 16  # Samples with different dropout, whose mean is taken
 
 # The largest difference from 1 of the mean relative to the output without dropout.
 # Without the factor 1 / (1 - p) it is 0.5.
@@ -49,10 +49,9 @@ def check_dropout(configuration: Configuration) -> Outcome:
 
 
 def check_declared_dropout(configuration: Configuration) -> Outcome:
-    """With dropout, training outputs are others, if `drops_weights` says so.
+    """Dropout changes training outputs, if `drops_weights` says so, and not their mean over seeds.
 
-    Those of another seed differ. Unless the variant is stochastic, their mean over seeds is the
-    output without dropout: a slope of 1 between the two, across tokens, to within `DROPOUT_BOUND`.
+    The mean is of a variant that is not stochastic: a slope of 1 to the output without dropout.
     """
     x, outputs = random_tokens(1).repeat(DRAWS, 1, 1), []
     plain, dropping = (configuration.layer(dropout=dropout) for dropout in (0.0, 0.5))
@@ -68,11 +67,10 @@ def check_declared_dropout(configuration: Configuration) -> Outcome:
     expected, mean = (part.mean(0) - part.mean((0, 1)) for part in pairs)
     slope = ((mean * expected).sum() / expected.square().sum()).item()
     other = distance(second, first)
+    right = configuration.traits.stochastic or abs(slope - 1) <= DROPOUT_BOUND
+    detail += f"; by {other:.2g} with another seed; their mean is {slope:.2g} times the output"
     return Outcome(
-        # What a stochastic variant draws besides differs between the two.
-        other > 0.0 and (configuration.traits.stochastic or abs(slope - 1) <= DROPOUT_BOUND),
-        f"{detail}; by {other:.2g} with another seed; their mean is {slope:.2g} times the output "
-        f"without it, 1 to within {DROPOUT_BOUND} allowed",
+        other > 0.0 and right, f"{detail} without it, 1 to within {DROPOUT_BOUND} allowed"
     )
 
 
@@ -116,10 +114,7 @@ def seeded_results(
 
 
 def check_without_gradients(configuration: Configuration) -> Outcome:
-    """Evaluation under `no_grad` and `inference_mode` gives the output of other evaluation.
-
-    With a short convolution in the usual and in a long input, and in a large batch.
-    """
+    """Evaluation under `no_grad` and `inference_mode` gives the output of other evaluation."""
     distances = []
     for samples, n, size in ((3, LENGTH, {}), (3, LENGTH, {"short_conv": 4}), (40, 16, {}),
                              (2, LONG, {"max_len": LONG})):  # fmt: skip
@@ -134,11 +129,9 @@ def check_without_gradients(configuration: Configuration) -> Outcome:
 
 
 def check_side_effects(configuration: Configuration) -> Outcome:
-    """No attribute, parameter, buffer, token or mask changes in a forward pass, in either mode.
+    """A forward pass writes to no attribute, parameter, buffer, token, mask, class or module.
 
-    With gradients and under `no_grad`, of padded samples and of one without a real token; also of a
-    context. The seed of the random generator is not set. What the classes and their modules hold
-    does not change in a second call of the same shape.
+    Nor does it set the seed of the random generator.
     """
     changed: set[str] = set()
     mask = torch.cat([SCATTERED, torch.zeros_like(SCATTERED[:1])])

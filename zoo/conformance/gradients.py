@@ -53,12 +53,9 @@ STEP = 1e-7  # The step of finite differences: few arguments of a ReLU change th
 
 
 def check_parameters(configuration: Configuration) -> Outcome:
-    """Each parameter gets a gradient that is finite and not zero, whatever else requires one.
+    """Each parameter, and its part of each head, gets a gradient that is finite and not zero.
 
-    The gradients of the tokens alone, of the parameters alone and of each parameter alone do not
-    differ from them, with a short convolution or without; nor do those of a backward pass after
-    the forward pass of other tokens, by the same layer and by another. Of many heads, the part of
-    each in a parameter gets a gradient.
+    It is the same whatever else requires one, and after other forward passes.
     """
     mask, count = padding_masks()[0], 0
     missing: set[str] = set()
@@ -80,12 +77,9 @@ def check_parameters(configuration: Configuration) -> Outcome:
             if name not in bad and distance(gradient, expected[name]) > ROUNDING
         }
     missing |= _without_a_head(configuration)
-    return Outcome(
-        not missing and not differ,
-        f"of {count} parameters without a gradient: {sorted(missing) or 'none'}; with another one "
-        f"where fewer inputs require one, or after other forward passes: "
-        f"{sorted(differ) or 'none'}",
-    )
+    detail = f"of {count} parameters without a gradient: {sorted(missing) or 'none'}; with another"
+    detail += " one where fewer inputs require one, or after other forward passes"
+    return Outcome(not missing and not differ, f"{detail}: {sorted(differ) or 'none'}")
 
 
 def _without_a_head(configuration: Configuration) -> set[str]:
@@ -132,9 +126,7 @@ def _gradients_of(
 def check_finite_differences(configuration: Configuration) -> Outcome:
     """Gradients of outputs and losses equal finite differences, padded or not, in both modes.
 
-    At a small size, all derivatives of evaluation with respect to the tokens, and those with
-    respect to tokens and parameters along random directions; a difference there raises
-    `GradcheckError`. At the usual length, of a scalar, along a direction of each parameter.
+    A difference at a small size raises `GradcheckError`.
     """
     layer, mask = configuration.layer(max_len=8, dim=4), torch.ones(2, 6, dtype=torch.bool)
     mask[1, 4:] = False
@@ -155,10 +147,7 @@ def check_finite_differences(configuration: Configuration) -> Outcome:
 
 
 def check_long(configuration: Configuration) -> Outcome:
-    """The same with more than 1,000 tokens, along one direction of each parameter.
-
-    With more than 2,000 for one sample, in training without padding.
-    """
+    """The same with more than 1,000 and 2,000 tokens, along one direction of each parameter."""
     return _directional(configuration, LONG, LONGER)
 
 
@@ -178,10 +167,8 @@ def _directional(configuration: Configuration, *lengths: int) -> Outcome:
                 mode = "training" if training else "evaluation"
                 padding = " with padding" * padded
                 largest, where = error, f" for {name} in {mode}{padding} of {length} tokens"
-    return Outcome(
-        largest <= BOUND,
-        f"differ from finite differences by {largest:.2g}{where}, at most {BOUND:.0e} allowed",
-    )
+    detail = f"differ from finite differences by {largest:.2g}{where}"
+    return Outcome(largest <= BOUND, f"{detail}, at most {BOUND:.0e} allowed")
 
 
 def _function(
@@ -221,8 +208,7 @@ def _errors(
 def check_second(configuration: Configuration) -> Outcome:
     """Gradients with `create_graph` equal those without, and their derivatives finite differences.
 
-    Of the gradient of the tokens along a direction, with respect to tokens and parameters. A layer
-    whose gradients can be differentiated once raises an error instead.
+    A layer whose gradients can be differentiated once raises an error instead.
     """
     layer, x = configuration.layer(max_len=CREATED), random_tokens(1, CREATED).requires_grad_()
     inputs, call = _function(layer, x, None)
@@ -250,8 +236,7 @@ def check_second(configuration: Configuration) -> Outcome:
 def check_precisions(configuration: Configuration) -> Outcome:
     """Gradients in fp32, in bf16 and under autocast agree with those in fp64.
 
-    Of each parameter, row by row: the relative error that a quarter of the rows exceeds. A wrong
-    factor in the gradient of the keys changes all rows of their projection.
+    Compared is the relative error that a quarter of the rows of a parameter exceeds.
     """
     mode, details, passed = not configuration.traits.stochastic, [], True
     for setting, _, bound in LOW_PRECISIONS:
@@ -271,9 +256,8 @@ def check_precisions(configuration: Configuration) -> Outcome:
 def check_half(configuration: Configuration) -> Outcome:
     """fp16 modules, and autocast to fp16, agree with fp32 at inputs of 30 standard deviations.
 
-    Outputs, and gradients of tokens and parameters, are finite. The check
-    passes if results in fp32 exceed the largest number of fp16. What fp32 changes by where tokens
-    alone are rounded to fp16 bounds the error, if it is large.
+    It passes if results in fp32 exceed the largest number of fp16. The effect of tokens that are
+    rounded to fp16 bounds the error, if it is large.
     """
     mode, details, passed = not configuration.traits.stochastic, [], True
     exact = Setting(training=mode, dtype=torch.float32)
@@ -303,10 +287,7 @@ def check_half(configuration: Configuration) -> Outcome:
 
 
 def check_autocast(configuration: Configuration) -> Outcome:
-    """A backward pass inside of autocast gives the gradients of one outside.
-
-    To bf16 and fp16, without and with padding. What is not finite outside is not compared.
-    """
+    """A backward pass inside of autocast gives the gradients of one outside."""
     mode, details, passed = not configuration.traits.stochastic, [], True
     for autocast in (torch.bfloat16, torch.float16):
         setting = Setting(training=mode, dtype=torch.float32, autocast=autocast)
@@ -318,7 +299,7 @@ def check_autocast(configuration: Configuration) -> Outcome:
             relative_error(inside, outside)
             for pair in pairs
             for inside, outside in zip(*pair, strict=True)
-            if outside.isfinite().all()
+            if outside.isfinite().all()  # of others nothing can be told
         )
         error = max(errors, default=0.0)
         passed &= error <= AUTOCAST_BOUND

@@ -16,7 +16,7 @@ ROUNDING = 1e-12
 
 
 def check_identities(configuration: Configuration) -> Outcome:
-    """Outputs and gradients of the tokens equal the ones of the other variant, padded or not."""
+    """Outputs and gradients of the tokens equal the other variant's, padded or not."""
     passed, details = True, []
     for identity in of(configuration):
         largest = max(_distances(identity, configuration))

@@ -11,9 +11,7 @@ from zoo.conformance.tensors import random_tokens
 
 
 class Leak(NamedTuple):
-    # Relative to the largest entry; where it is, as text.
-
-    size: float
+    size: float  # Relative to the largest entry
     where: str
 
 
@@ -27,14 +25,9 @@ def value_leak(
 
 
 def gradient_leak(
-    x: Tensor,
-    outputs: Tensor,
-    fixed: Tensor,
-    changed: Tensor,
-    where: str,
-    labels: Tensor | None = None,
-    losses: Iterable[Tensor] = (),
-) -> Leak:
+    x: Tensor, outputs: Tensor, fixed: Tensor, changed: Tensor, where: str,
+    labels: Tensor | None = None, losses: Iterable[Tensor] = (),
+) -> Leak:  # fmt: skip
     # One backward pass, of a sum of those outputs with random weights: a derivative that is not
     # zero cancels in it with probability zero.
     weights = random_tokens(*outputs.shape[:-1], seed=7, dim=outputs.shape[-1]).to(outputs.dtype)
@@ -47,8 +40,7 @@ def gradient_leak(
 
 
 def _largest(sizes: Tensor, where: str, labels: Tensor | None) -> Leak:
-    # `where` is completed by the indices of its `{token}` and `{sample}`, or the label of the
-    # latter.
+    # `where` has places for `{token}` and `{sample}`, an index or its label.
     sizes = sizes.nan_to_num(float("inf"), float("inf"))
     sample, token = divmod(int(sizes.argmax()), sizes.shape[1])
     label = sample if labels is None else labels[sample]
@@ -56,11 +48,9 @@ def _largest(sizes: Tensor, where: str, labels: Tensor | None) -> Leak:
 
 
 def verdict(
-    leaks: Callable[[Configuration, Setting], Iterator[Leak]],
-    configuration: Configuration,
-    effect: str,
-    settings: Iterable[Setting] = SETTINGS,
-) -> Outcome:
+    leaks: Callable[[Configuration, Setting], Iterator[Leak]], configuration: Configuration,
+    effect: str, settings: Iterable[Setting] = SETTINGS,
+) -> Outcome:  # fmt: skip
     # The detail names the largest leak, relative to what is allowed.
     worst, largest = Setting(), Leak(0.0, "")
     for setting in map(configuration.accepted, settings):

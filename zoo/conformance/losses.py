@@ -1,4 +1,4 @@
-"""Auxiliary losses are those of the traits, and do not dominate the loss of the task."""
+"""Auxiliary losses are declared in the traits, and do not dominate the loss of the task."""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,22 +17,16 @@ def check_declared_losses(configuration: Configuration) -> Outcome:
     """Training returns the losses of the traits, finite scalars; evaluation returns none."""
     layer, x = configuration.layer(), random_tokens(2)
     losses = dict(layer(x).losses)
-    scalar = all(
-        loss.ndim == 0 and loss.isfinite() and loss.requires_grad for loss in losses.values()
-    )
-    none = not layer.eval()(x).losses
-    declared = list(configuration.traits.losses)
-    return Outcome(
-        set(losses) == set(declared) and scalar and none,
-        f"declared {declared}, returned {sorted(losses)}, in evaluation none: {none}",
-    )
+    scalar = all(x.ndim == 0 and x.isfinite() and x.requires_grad for x in losses.values())
+    declared, none = list(configuration.traits.losses), not layer.eval()(x).losses
+    detail = f"declared {declared}, returned {sorted(losses)}, in evaluation none: {none}"
+    return Outcome(set(losses) == set(declared) and scalar and none, detail)
 
 
 def check_dominance(configuration: Configuration) -> Outcome:
     """In a fresh model, auxiliary losses have less than ten times the gradients of the task.
 
-    Of each module that both train: the ratio of the norms of the two gradients. A ratio far above
-    1 means that the optimiser follows the auxiliary loss alone.
+    With more, in any module that both train, the optimiser follows the auxiliary loss alone.
     """
     ratios = dict(_ratios(configuration))
     if not ratios:

@@ -14,7 +14,6 @@ from zoo.registry import UserError
 IGNORED = 1e-6  # A change of outputs that is no effect of the tokens that were changed
 
 
-# Tokens and context tokens of cross-attention.
 CONTEXTS = (20, 1), (20, 7), (20, 20), (37, 33), (9, LENGTH)
 
 
@@ -22,22 +21,16 @@ def report_token_mixing(configuration: Configuration) -> Outcome:
     # The check fails only if outputs are not finite.
     middle = LENGTH // 2
     distances = (_dependent_on(middle, configuration).nonzero()[:, 0] - middle).abs()
-    others = int(distances.count_nonzero())
-    if others == 0:
+    if not (others := int(distances.count_nonzero())):
         return Outcome(True, "no: an output depends on no other token")
-    return Outcome(
-        True,
-        f"yes: {others} of {LENGTH - 1} other outputs depend on one token, up to "
-        f"{int(distances.max())} away",
-    )
+    detail = f"yes: {others} of {LENGTH - 1} other outputs depend on one token"
+    return Outcome(True, f"{detail}, up to {int(distances.max())} away")
 
 
 def check_position_sensitivity(configuration: Configuration) -> Outcome:
     """Under rotary positions, other outputs change if two neighbouring tokens are exchanged.
 
-    If both tokens are equal, their outputs are not, in the bidirectional form: the query has a
-    position, too. A variant whose outputs depend on no other token passes, as one that refuses
-    rotary positions.
+    In the bidirectional form equal tokens have different outputs: the query has a position, too.
     """
     try:
         layer, x = configuration.layer(rotary=True).eval(), random_tokens(1)
@@ -77,19 +70,12 @@ def check_causal_form(configuration: Configuration) -> Outcome:
         missing += int((reference & ~causal).sum())
         dependent += int(causal.sum())
         own_token &= bool(causal[0])
-    return Outcome(
-        own_token and missing == 0,
-        f"{dependent} outputs depend on one of five tokens; {missing} do in the bidirectional form "
-        "only",
-    )
+    detail = f"{dependent} outputs depend on one of five tokens; {missing} do in the bidirectional"
+    return Outcome(own_token and missing == 0, f"{detail} form only")
 
 
 def check_cross_attention(configuration: Configuration) -> Outcome:
-    """Outputs depend on the real tokens of a context of any length, and not on its padding.
-
-    Padded context tokens must not change outputs, and outputs must be those without padding. Both
-    hold in every setting, for a context that is shorter, as long as the input, or longer.
-    """
+    """Outputs depend on the real tokens of a context of any length, and not on its padding."""
     return verdict(_context_leaks, configuration, "outputs depend wrongly on the context by")
 
 

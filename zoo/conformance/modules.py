@@ -20,7 +20,7 @@ class Adapted(nn.Module):
     """A linear layer with an adapter of low rank: base(x) + B A x, A and B normal."""
 
     def __init__(self, base: nn.Linear) -> None:
-        # Weight, bias and widths of `base` can be read, as those of adapters of peft.
+        # As in peft, the weight, bias and widths of `base` can be read.
         super().__init__()
         self.base, self.weight, self.bias = base, base.weight, base.bias
         self.in_features, self.out_features = base.in_features, base.out_features

@@ -39,10 +39,7 @@ LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def check_lengths(configuration: Configuration) -> Outcome:
-    """Every length gives an output of the right shape, finite, with finite gradients.
-
-    Without padding in training, and with padding in evaluation.
-    """
+    """Every length gives an output of the right shape, finite, with finite gradients."""
     bad = []
     for n in LENGTHS:
         layer, x = configuration.layer(max_len=max(n, 160)), random_tokens(2, n).requires_grad_()
@@ -74,10 +71,7 @@ def check_precisions(configuration: Configuration) -> Outcome:
 
 
 def check_layouts(configuration: Configuration) -> Outcome:
-    """Outputs and gradients are the same for any layout of tokens, mask and gradient in memory.
-
-    Each of them transposed, with gaps, and expanded from one sample, as the gradient of a sum is.
-    """
+    """Outputs and gradients are the same for any layout of tokens, mask and gradient in memory."""
     layer, setting = configuration.layer(), Setting(training=True)
     tokens, gradient = (random_tokens(1, seed=seed).repeat(3, 1, 1) for seed in (2, 7))
     mask, worst = SCATTERED[:1].repeat(3, 1), (0.0, "none")
@@ -97,10 +91,8 @@ def check_layouts(configuration: Configuration) -> Outcome:
             ("gradient", plain, results(tokens, None, change(gradient))),
         ):
             worst = max(worst, (max(map(distance, actual, expected)), f"{layout} {name}"))
-    return Outcome(
-        worst[0] <= ROUNDING,
-        f"differ by {worst[0]:.2g} with {worst[1]}, at most {ROUNDING:.0e} allowed",
-    )
+    detail = f"differ by {worst[0]:.2g} with {worst[1]}, at most {ROUNDING:.0e} allowed"
+    return Outcome(worst[0] <= ROUNDING, detail)
 
 
 def check_large_inputs(configuration: Configuration) -> Outcome:

@@ -46,7 +46,6 @@ class _FirstOverflow(TorchFunctionMode):
 
 
 def _overflows(x: Tensor) -> bool:
-    # Minus infinity is what a mask adds.
     return x.is_floating_point() and bool((x.isnan() | (x == torch.inf)).any())
 
 

@@ -27,10 +27,7 @@ EFFECT = "packed and separate sequences differ by"
 
 
 def check_packed(configuration: Configuration) -> Outcome:
-    """Outputs and gradients are the ones of every sequence alone, in rows with padding or without.
-
-    Losses are the ones of a batch of all sequences.
-    """
+    """Outputs and gradients equal every sequence alone, and losses a batch of all sequences."""
     return verdict(_differences, configuration, EFFECT, EXACT)
 
 
@@ -63,12 +60,8 @@ def _differences(configuration: Configuration, setting: Setting) -> Iterator[Lea
             loss, inputs = probe_loss(result), [x, *layer.parameters()]
             slopes = torch.autograd.grad(loss, inputs, materialize_grads=True)
             results.append([result.tokens, torch.stack([loss, *result.losses.values()]), *slopes])
-        names = (
-            "outputs",
-            "losses",
-            "gradients of tokens",
-            *["gradients of parameters"] * len(slopes),
-        )
+        of_slopes = ["gradients of tokens", *["gradients of parameters"] * len(slopes)]
+        names = ("outputs", "losses", *of_slopes)
         for name, actual, expected in zip(names, *results, strict=False):
             yield Leak(distance(actual, expected), f"{name} of rows {padding}")
 

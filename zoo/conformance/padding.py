@@ -7,14 +7,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from zoo.conformance.configuration import (
-    FEW_SETTINGS,
-    SETTINGS,
-    Configuration,
-    Outcome,
-    Setting,
-    all_finite,
-)
+from zoo.conformance.configuration import FEW, SETTINGS, Configuration, Outcome, Setting, all_finite
 from zoo.conformance.leaks import Leak, gradient_leak, separating_masks, value_leak, verdict
 from zoo.conformance.tensors import (
     LENGTH,
@@ -41,11 +34,9 @@ LARGEST = 40, 128, 64
 
 
 def check_invariance(configuration: Configuration) -> Outcome:
-    """No output at a real token depends on a padded one, whichever positions the two have.
+    """No output at a real token, and no loss, depends on a padded one, in value or in gradient.
 
-    Padded tokens become noise, of the same scale and 10,000 times larger: what `forward` gives for
-    real tokens and losses must not change, and have no gradient with respect to padded tokens. They
-    become NaN and infinity: what a call gives, and all gradients, must not change.
+    `forward` gets noise for padded tokens, a call also NaN and infinity.
     """
     return verdict(_padding_leaks, configuration, "outputs depend on padding by")
 
@@ -58,7 +49,7 @@ def check_long(configuration: Configuration) -> Outcome:
         if setting == Setting():
             yield from _padding_leaks(configuration, setting, padding_masks(LONGER)[1][:1])
 
-    return verdict(leaks, configuration, "outputs depend on padding by", FEW_SETTINGS)
+    return verdict(leaks, configuration, "outputs depend on padding by", FEW)
 
 
 def _padding_leaks(
@@ -87,10 +78,9 @@ def _padding_leaks(
 
 
 def check_truncation(configuration: Configuration) -> Outcome:
-    """The outputs at the real tokens of a padded sample equal the sample without padding.
+    """Outputs and gradients of a padded sample equal the sample without padding.
 
-    Every setting has three masks. Two settings have every number of real tokens; the one of
-    training also compares gradients. Layers of another size, precision or form are called before.
+    Of every number of real tokens, and after calls of layers of other sizes, precisions and forms.
     """
     return verdict(_truncations, configuration, "padded and truncated samples differ by")
 
@@ -140,8 +130,8 @@ def _masks_of_every_count() -> Tensor:
 
 
 def _after_others(configuration: Configuration) -> Iterator[Leak]:
-    # A table that is kept by the length alone is then another layer's; the one of the padded
-    # sample, whose length no other layer has, is not.
+    # A layer that keeps a table by length alone then reads another layer's, except for the padded
+    # sample: no other layer has its length.
     length, setting = 170, Setting(max_len=175)
     layer, x = configuration.layer_for(setting), setting.tokens(1, length)
     others = {
@@ -180,23 +170,18 @@ def check_empty_batch(configuration: Configuration) -> Outcome:
 
 
 def check_batch_independence(configuration: Configuration) -> Outcome:
-    """No output depends on another sample of the batch, whichever samples and positions they are.
+    """No output depends on another sample of the batch, in value or in gradient.
 
-    Of each two samples, one gets other tokens, a hundred times larger, and other padding, also of
-    another amount: outputs of the other must not change, and have no gradient with respect to those
-    tokens. A batch of one sample must give the same outputs, unless they depend on random numbers.
+    Other samples get other tokens and other padding. A batch of one gives the same outputs.
     """
     leaks = partial(_batch_leaks, batches=BATCHES)
     return verdict(leaks, configuration, "outputs depend on other samples by")
 
 
 def check_large_batches(configuration: Configuration) -> Outcome:
-    """The same in batches of 40 samples, and of 160 without padding.
-
-    One of 40 long samples must give the outputs and gradients of two smaller ones.
-    """
+    """The same in large batches; one equals two smaller ones, with gradients."""
     leaks = partial(_batch_leaks, batches=LARGE_BATCHES)
-    return verdict(leaks, configuration, "outputs depend on other samples by", FEW_SETTINGS)
+    return verdict(leaks, configuration, "outputs depend on other samples by", FEW)
 
 
 def _batch_leaks(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,16 +51,12 @@ POISON = float("nan"), float("inf"), -float("inf")
 
 
 def attended(
-    layer: Callable[..., Attended],
-    x: Tensor,
-    mask: Tensor | None = None,
-    context: Tensor | None = None,
+    layer: Callable[..., Attended], x: Tensor, mask: Tensor | None = None, context: Any = None
 ) -> Attended:
     # Broadcasting would hide another shape.
     result = layer(x, context, mask)
-    if result.tokens.shape != x.shape:
-        shapes = f"{tuple(result.tokens.shape)} for tokens of shape {tuple(x.shape)}"
-        raise ValueError(f"an output of shape {shapes}")
+    if (got := tuple(result.tokens.shape)) != tuple(x.shape):
+        raise ValueError(f"an output of shape {got} for tokens of shape {tuple(x.shape)}")
     return result
 
 
@@ -89,12 +86,11 @@ def with_gradients(
 
 def distance(actual: Tensor, expected: Tensor) -> float:
     # A maximum would drop NaN.
-    if actual.shape != expected.shape:
+    finite = actual.isfinite().all() and expected.isfinite().all()
+    if actual.shape != expected.shape or not finite:
         return float("inf")
     if actual.numel() == 0:
         return 0.0
-    if not (actual.isfinite().all() and expected.isfinite().all()):
-        return float("inf")
     return ((actual - expected).abs().max() / expected.abs().max().clamp_min(1.0)).item()
 
 

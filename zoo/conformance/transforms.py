@@ -23,8 +23,6 @@ SHAPES = (5, 2), (1, 37), (2, 160)
 def check_compile(configuration: Configuration) -> Outcome:
     """One graph through `torch.compile`: evaluation, and padded training with its gradients.
 
-    The layer in training has a short convolution.
-
     A backend that raises may be at fault itself, as `aot_eager` where a decomposition has other
     strides than the kernel: a layer passes if the next backend compiles it.
     """
@@ -64,9 +62,8 @@ def check_vmap(configuration: Configuration) -> Outcome:
         def attend(*state: dict[str, Tensor]) -> Tensor:
             return functional_call(layers[0], state, (x, x, mask)).tokens
 
-        return distance(
-            vmap(attend)(*state), torch.stack([output(layer, x, mask) for layer in layers])
-        )
+        expected = torch.stack([output(layer, x, mask) for layer in layers])
+        return distance(vmap(attend)(*state), expected)
 
     with warnings.catch_warnings():
         # A kernel without a batching rule is slower, and warns, but is correct.
@@ -101,6 +98,5 @@ def check_export(configuration: Configuration) -> Outcome:
 
 
 def _inputs(samples: int, n: int, padded: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    # Every third token is padded, if any.
     mask = torch.arange(n) % 3 != torch.arange(samples)[:, None] % 3
     return random_tokens(samples, n), {"mask": mask} if padded else {}
