@@ -40,13 +40,14 @@ and fox are 1.2e-5, 1.1e-5, 1.9e-5 and 3.4e-5.
 """
 
 
-def decay_gradients(layer: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+def results(layer: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The outputs, and the gradients of decays."""
     with tap_outputs(layer) as taps:
         out = layer(x).tokens
     weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out)
     chosen = {n: t for n, t in [*layer.named_parameters(), *taps] if n.startswith(OF_DECAYS)}
-    gradients = torch.autograd.grad((out * weights).sum(), [*chosen.values()])
-    return dict(zip(chosen, (gradient.double() for gradient in gradients), strict=True))
+    found = out, *torch.autograd.grad((out * weights).sum(), [*chosen.values()])
+    return dict(zip(("tokens", *chosen), (x.detach().double() for x in found), strict=True))
 
 
 @contextmanager
@@ -72,20 +73,20 @@ def tap_outputs(layer: nn.Module) -> Iterator[list[tuple[str, torch.Tensor]]]:
         for shift in shifts
     ],
 )
-def test_gradients_of_decays_of_any_strength_are_exact_in_fp32(name, causal, shift):
+def test_outputs_and_gradients_of_decays_of_any_strength_are_exact_in_fp32(name, causal, shift):
     torch.manual_seed(0)
     layer = zoo.create(name, dim=16, heads=2, max_len=4000, causal=causal)
     bias, part, _ = DECAYS[name]
     with torch.no_grad():
         layer.get_parameter(bias)[part] += shift
     x = torch.randn(1, 4000, 16)
-    found, exact = decay_gradients(layer, x), decay_gradients(layer.double(), x.double())
+    found, exact = results(layer, x), results(layer.double(), x.double())
     errors = {
-        key: ((found[key] - gradient).abs().max() / gradient.abs().max()).item()
-        for key, gradient in exact.items()
+        key: ((found[key] - value).abs().max() / value.abs().max()).item()
+        for key, value in exact.items()
     }
-    of_tokens = {key: error for key, error in errors.items() if key.endswith("output")}
-    assert of_tokens and max(of_tokens.values()) <= 1e-5, of_tokens
+    of_tokens = {key: e for key, e in errors.items() if key.endswith(("output", "tokens"))}
+    assert len(of_tokens) > 1 and max(of_tokens.values()) <= 1e-5, of_tokens
     assert max(errors.values()) <= PARAMETERS.get((name, shift), 1e-5), errors
 
 
