@@ -94,10 +94,11 @@ def step(
 ) -> tuple[Float[Tensor, "b h 1 f"], State]:  # fmt: skip
     output = q
     for i in range(k.shape[2]):
-        query, key, value, decay, read, gate = [
+        now: list[Any] = [
             x if x is None or x.shape[2] == 1 else x[:, :, i, None]
-            for x in cast(Any, (q, k, v, log_decay, erased, write))
+            for x in (q, k, v, log_decay, erased, write)
         ]
+        query, key, value, decay, read, gate = now
         state = decay.exp().mT * state
         written = value if gate is None else gate * value
         if read is not None:
