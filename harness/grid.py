@@ -28,6 +28,8 @@ from zoo.registry import UserError, build, in_one_line
 LOG = logging.getLogger(__name__)
 ATTEMPTS = 3  # A run fails after so many processes have ended during it
 SECONDS_PER_SUMMARY = 60.0  # Seconds between two lines with the state of a grid
+BAR_WIDTH = 20  # Characters of the bar of a grid
+
 SECONDS_PER_LOOK = 1.0  # Seconds between two looks at the runs of other processes
 # Fields of a specification that determine the model.
 OF_MODELS = {"question", "attention", "layers", "options", "values", "device"}
@@ -159,11 +161,14 @@ class _Grid:
                     self._accept(self.running.pop(future), future)
                 self._look()
         finally:
+            for name in ("grid", "run"):
+                LOG.debug("", extra={"bar": name})
             if self.executor:
                 self.executor.shutdown(cancel_futures=True)
         return self.outcomes
 
     def _submit(self, name: str) -> None:
+        self._show()
         spec = self.specs[name]
         how = {"before": self.before[name], "keep_checkpoints": self.keep_checkpoints}
         threads, future = self.resources.threads_of_run, Future[Result]()
@@ -221,8 +226,21 @@ class _Grid:
                 LOG.info("%s: process %s of %s", title(self.specs[name]), state.pid, state.host)
         if time.monotonic() > self.summary_at + SECONDS_PER_SUMMARY:
             self.summary_at = time.monotonic()
-            LOG.info(self._summary())
+            LOG.info(self._summary(), extra={"bar": "grid"})
+        self._show()
         self.look_at = time.monotonic() + SECONDS_PER_LOOK
+
+    def _show(self) -> None:
+        # The line at the foot of a terminal: a bar, and the steps of runs in other processes.
+        if len(self.specs) + self.done > 1:
+            share = (self.done + len(self.outcomes)) / (self.done + len(self.specs))
+            bar = f"[{'=' * round(share * BAR_WIDTH):<{BAR_WIDTH}}] {self._summary()}"
+            LOG.debug("%s", bar, extra={"bar": "grid"})
+        if self.executor and LOG.isEnabledFor(logging.DEBUG):
+            found = ((name, self.store.locks.state(name)) for name in self.running.values())
+            texts = [f"{title(self.specs[name])}: step {state.step}/{state.steps}"
+                     for name, state in found if state]  # fmt: skip
+            LOG.debug("%s", "; ".join(texts), extra={"bar": "run"})
 
     def _summary(self) -> str:
         ended, total = len(self.outcomes), len(self.specs)

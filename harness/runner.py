@@ -32,6 +32,8 @@ from zoo.registry import UserError, in_one_line
 
 LOG = logging.getLogger(__name__)
 SECONDS_PER_LINE = 10.0  # Minimum seconds between two lines of a run without a score on dev
+BAR = {"bar": "run"}  # A part of the line at the foot of a terminal
+
 SAVE_EVERY = 120.0  # Seconds of training between two checkpoints, at most
 # Called with the phase that begins, a new point of the curve, or an unexpected traceback.
 Report = Callable[[Literal["phase", "point", "trace"], Any], None]
@@ -272,13 +274,16 @@ class Reported:
             return
         self.lock.report(**{what: value})
         if what == "phase":
-            LOG.info("%s: %s", self.name, value)
-        elif value.dev is not None or time.monotonic() >= self.line_at:
-            self.line_at = time.monotonic() + SECONDS_PER_LINE
-            losses = "".join(f" {name} {loss:.2g}" for name, loss in value.losses.items())
-            dev = "" if value.dev is None else f" dev {value.dev:.4g}"
-            text = f"loss {value.loss:.3f}{losses}{dev} ({value.seconds:.0f} s)"
-            LOG.info("%s: step %s/%s %s", self.name, value.step, self.lock.state.steps, text)
+            LOG.info("%s: %s", self.name, value, extra=BAR)
+            return
+        level = logging.DEBUG
+        if value.dev is not None or time.monotonic() >= self.line_at:
+            level, self.line_at = logging.INFO, time.monotonic() + SECONDS_PER_LINE
+        losses = "".join(f" {name} {loss:.2g}" for name, loss in value.losses.items())
+        dev = "" if value.dev is None else f" dev {value.dev:.4g}"
+        text = f"loss {value.loss:.3f}{losses}{dev} ({value.seconds:.0f} s)"
+        steps = value.step, self.lock.state.steps
+        LOG.log(level, "%s: step %s/%s %s", self.name, *steps, text, extra=BAR)
 
 
 def execute(

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import NoReturn
 
+from harness.cli.progress import Lines, clear_line
 from harness.interrupts import Interrupts, Terminated
 
 
@@ -89,23 +90,11 @@ def _output_error(text: str = "") -> str:
     return ""
 
 
-class _Lines(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        from zoo.registry import printable
-
-        stream = sys.stderr if record.levelno >= logging.ERROR else sys.stdout
-        # Output that cannot be written fails the command at its end, not the run.
-        with suppress(OSError, UnicodeError):
-            lines = map(printable, record.getMessage().split("\n"))
-            stream.write("".join(f"{line}\n" for line in lines))
-            stream.flush()
-
-
 @contextmanager
 def _lines() -> Iterator[None]:
-    logger, handler = logging.getLogger("harness"), _Lines()
-    level = logger.level
-    logger.setLevel(logging.INFO)
+    logger, handler = logging.getLogger("harness"), Lines()
+    level, is_terminal = logger.level, sys.stdout is not None and sys.stdout.isatty()
+    logger.setLevel(logging.DEBUG if is_terminal else logging.INFO)
     logger.addHandler(handler)
     try:
         yield
@@ -129,5 +118,5 @@ def _print_error(line: str) -> None:
     if sys.stderr is None:  # closed
         return
     with suppress(OSError):
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{clear_line(sys.stderr)}{line}\n")
         sys.stderr.flush()

@@ -1,11 +1,15 @@
 """The display of runs, and event files of TensorBoard."""
 
+import io
+import logging
 import sys
 from unittest import mock
 
 import pytest
 
 from harness import events
+from harness.cli import _lines
+from harness.cli.progress import CLEAR
 from harness.records.overview import summary
 from harness.runner import Reported
 from tests.harness.specs import POINT, Clock
@@ -66,3 +70,28 @@ def test_without_tensorboard_nothing_is_run_and_the_remedy_is_named(rejected, st
     line = rejected("run", "--attention", "softmax", "--tensorboard", "events")
     assert "pip install -c constraints.txt -e '.[tensorboard]'" in line
     assert not store.folder.exists()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+def test_a_terminal_has_one_updated_line_and_a_pipe_a_line_for_each_message(stream, monkeypatch):
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setenv("COLUMNS", "40")
+    logger = logging.getLogger("harness.test")
+    with _lines():
+        logger.debug("[=  ] 1 of 3 runs done", extra={"bar": "grid"})
+        logger.info("a run: step 5/9", extra={"bar": "run"})
+        logger.info("a result")
+        for name in ("grid", "run"):
+            logger.debug("", extra={"bar": name})
+    if not stream.isatty():
+        assert stream.getvalue() == "a run: step 5/9\na result\n"
+        return
+    *before, last = stream.getvalue().split(CLEAR)
+    bar = "[=  ] 1 of 3 runs done"
+    line = f"{bar} | a run: step 5/9"[:39]
+    assert before == ["", bar, line, "a result\n", line, "a run: step 5/9"] and last == ""
