@@ -5,7 +5,9 @@ from textwrap import fill
 from typing import Annotated, Any
 
 from harness.cli.process import Answer
-from reports.text import WIDTH, text_table
+from reports.text import WIDTH, plain, text_table
+
+TITLE = 42  # The most characters of the title of a task
 
 # The claims that a variant makes or not; `linear` is of its cost.
 CLAIMS = ("bidirectional", "causal", "cross", "linear", "stochastic", "recurrent")
@@ -46,25 +48,22 @@ def list_(
 
 def listing(document: Mapping[str, Sequence[Any]]) -> str:
     variants, tasks = document["variants"], document["tasks"]
-    mechanisms = [[v["name"], "\n".join([v["mechanism"], *_needs(v)])] for v in variants]
+    mechanisms = [[v["name"], v["mechanism"]] for v in variants]
     claims = [[c, ", ".join(v["name"] for v in variants if v[c])] for c in CLAIMS]
     losses = [f"{v['name']} ({', '.join(v['losses'])})" for v in variants if v["losses"]]
     rows = []
     for task in tasks:
-        defaults = {option["name"]: option["default"] for option in task["options"]}
-        texts = (name if value is None else f"{name}={value}" for name, value in defaults.items())
         size = [_text(task["classes"]), _text(task["length"]), "yes" if task["causal"] else ""]
-        options = "\n".join([", ".join(texts), *_needs(task)])
-        rows.append([f"{task['name']}@{task['version']}", *size, options])
+        rows.append([f"{task['name']}@{task['version']}", *size, plain(task["title"], TITLE)])
     sections = [
         text_table(["attention", "mechanism"], mechanisms),
         text_table(["claim", ""], [*claims, ["auxiliary loss", ", ".join(losses)]]),
         "A+B has A in every layer but the last, and B in the last.",
-        text_table(["task", "classes", "length", "causal", "options"], rows),
+        text_table(["task", "classes", "length", "causal", ""], rows),
         "A table of texts and labels is a task, too: CSV, TSV, JSON lines or Parquet.",
         f"recipes, --budget: {', '.join(document['budgets'])}, or the path of a TOML file",
         fill(f"suites, --suite: {', '.join(document['suites'])}, or the path of a file", WIDTH),
-        "harness list NAME: a variant or a task, its options; the runs and hours of a suite",
+        "harness list NAME: a variant or a task, its options and packages; the hours of a suite",
     ]
     return "\n\n".join(sections)
 

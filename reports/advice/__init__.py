@@ -9,16 +9,17 @@ from reports.advice.rules import PASSES, PLACES, Values, advise, bytes_in, bytes
 from reports.advice.table import table
 from reports.layer_costs import FORMS
 from reports.markdown import memory_of, rendered
+from reports.pages.sentences import BOTH
 from reports.text import NOTHING, WIDE, number, text_table
 
 __all__ = [
     "MOST_NEEDS", "PASSES", "PLACES", "Values", "advice_text", "advise", "bytes_in",
-    "bytes_text", "choices", "table",
+    "bytes_text", "choices", "recommendation", "table",
 ]  # fmt: skip
 
 
 RUNNERS_UP = 2  # The most other members that a recommendation names
-SHOWN = 6  # The most members of a table of a terminal
+SHOWN = 5  # The most members of a table of a terminal
 MOST_NEEDS = 4  # The most questions of a query whose result the site has
 
 
@@ -42,13 +43,13 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
         return ""
     (member,), (key, _) = found, rules.setting_of(table, query)
     used = [name for name in query["needs"] if name not in result["unanswered"]]
-    needs = " and ".join(table["questions"][name] for name in used)
+    needs = " and ".join(table["questions"][name].removesuffix(BOTH) for name in used)
     unit = " times the time of softmax" if table["units"][key] == "ratio" else " ms"
     others = [of for of in result["members"] if of["row"] != member["row"]]
     others.sort(key=lambda of: (of["row"] not in member["inseparable"], of["time"]))
     after = ", ".join(f"{of['row']} ({_time(table, key, of)})" for of in others[:RUNNERS_UP])
     worse = " No variant that is left is among the best of every question; this one comes closest."
-    worse *= max(member["groups"]) > 1
+    worse *= 1 not in [max(of["groups"]) for of in result["members"]]
     return (
         f"Use {member['row']} for {needs}: {_time(table, key, member)}{unit}, "
         f"{bytes_text(member['memory'])} ({rules.label_of(key)}, {query['length']:,} tokens)."
@@ -98,18 +99,19 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
         return ""
     used = [name for name in query["needs"] if name not in result["unanswered"]]
     time = "time, softmax = 1" if table["units"][key] == "ratio" else "time, ms"
-    head = ["attention", *used, time, memory_of(query["pass"]), "faster from"]
-    lines = [_cells(table, key, member)[:-1] for member in result["members"]]
-    return text_table(head, lines[:SHOWN], WIDE)
+    titles = [table["questions"][name].removesuffix(BOTH) for name in used]
+    head = ["attention", *titles, time, memory_of(query["pass"]), "faster from"]
+    # The recommended one is the first.
+    found = sorted(result["members"], key=lambda of: of["row"] != result["recommended"])
+    return text_table(head, [_cells(table, key, of)[:-1] for of in found[:SHOWN]], WIDE)
 
 
 def _cells(table: Values, key: str, member: Values) -> list[str]:
     low, high = (_time(table, key, member, f"time.{end}") for end in ("q1", "q3"))
-    groups = zip(member["groups"], member["solved"], member["seeds"], strict=True)
+    scores = zip(member["texts"], member["seeds"], strict=True)
     return [
         member["row"],
-        *(f"{'solved' if solved else f'group {group}'}{' (1 seed)' * (seeds == 1)}"
-          for group, solved, seeds in groups),
+        *(f"{text}{' (1 seed)' * (seeds == 1)}" for text, seeds in scores),
         f"{_time(table, key, member)} [{low}, {high}]",
         bytes_text(member["memory"]),
         member["crossover"]["text"] if member["crossover"] else NOTHING,

@@ -40,6 +40,7 @@ EXCLUDED: Mapping[str, Callable[[Values], bool]] = {
     "needs more memory": lambda row: row["memory"] > row["limit"],
 }
 
+TIME_TIE = 1.05  # A time of at most this many times the least is tied with it
 MEMORY_TIE = 0.05  # Amounts of memory that differ by at most this share are tied
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -47,7 +48,13 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 # The values of a point, after its length.
 COSTS = ("time", "time.q1", "time.q3", "memory", "seconds")
 
-OF_NEEDS = ("groups", "seeds", "solved", "ranges")  # The values of a row for each needed question
+OF_NEEDS = (
+    "groups",
+    "seeds",
+    "solved",
+    "ranges",
+    "texts",
+)  # The values of a row for each needed question
 IQR = 1.349  # The interquartile range of a normal distribution, in standard deviations
 
 
@@ -160,10 +167,13 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
 
 
 def best(members: Sequence[Values]) -> Values:
-    # The fastest row that is not separable from the one in the best groups.
+    # The fastest row that is not separable from the one in the best groups; of about the same time
+    # the one in the better groups.
     first = min(members, key=lambda of: (max(of["groups"]), sum(of["groups"]), of["time"]))
     alike = [of for of in members if of is first or _shares_groups(first, of)]
-    return min(alike, key=lambda of: (of["time"], of["row"]))
+    least = TIME_TIE * min(of["time"] for of in alike)
+    fast = [of for of in alike if of["time"] <= least]
+    return min(fast, key=lambda of: (sum(of["groups"]), of["time"], of["row"]))
 
 
 def _shares_groups(first: Values, other: Values) -> bool:

@@ -97,6 +97,7 @@ def _rows(
             "unfinished": unfinished(costs[costs["row"] == row.label]),
             "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
             "states": {}, "solved": {}, "groups": {}, "ranges": {}, "seeds": {}, "draws": {},
+            "texts": {},
         }  # fmt: skip
 
 
@@ -199,7 +200,7 @@ def _add_question(
         # A drawn score moves from the group of its row by the cuts between both.
         samples = sign * _resampled(scores, answer, generator)
         row["states"][name] = _state(answer) or missing
-        row["solved"][name] = int(answer["solved"])
+        row["solved"][name], row["texts"][name] = int(answer["solved"]), answer["text"]
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
         group = of_rows.get(label, by_cuts)
         drawn_groups = np.clip(1 + (samples[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)

@@ -9,17 +9,23 @@ class UserError(ValueError):
     """Invalid input. The message is one line that names the value, the rule and the remedy."""
 
 
+MOST_NAMES = 12  # The most names that a message lists
+
+
 def unknown(kind: str, name: str, valid: Iterable[str]) -> str:
-    """The message for a `name` that is not in `valid`, with the most similar one if any."""
+    """The message for a `name` that is not in `valid`, with up to three similar ones."""
     if name.endswith(".py"):
         module = PurePath(name).stem
         return (
             f"{kind} {name!r} is a file; give a class in it, as MODULE:CLASS, here {module}:CLASS"
         )
     names = sorted(valid)
-    similar = difflib.get_close_matches(name, names, n=1)
+    similar = difflib.get_close_matches(name, names, n=3)
+    if not similar and len(names) > MOST_NAMES:
+        similar = difflib.get_close_matches(name, names, n=3, cutoff=0)
+    near = " or ".join(map(repr, similar))
     listed = f"known: {', '.join(names)}" if names else "there is none"
-    return f"unknown {kind} {name!r}; " + (f"did you mean {similar[0]!r}?" if similar else listed)
+    return f"unknown {kind} {name!r}; " + (f"did you mean {near}?" if near else listed)
 
 
 def printable(text: str) -> str:
