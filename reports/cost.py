@@ -206,9 +206,9 @@ def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":
         ("", "sample_memory", "smaller", 1 / MIB),
     )
     panels = [*product(titles, kinds)][: style.MOST_PANELS]
-    figure, axes = style.panels([4.6] * len(panels))
+    figure, axes = style.panels([3.4] * len(panels), 4.6)
     for panel, (title, kind) in zip(axes, panels, strict=True):
-        style.heading(panel, title.replace(": ", ", ", 1))
+        style.heading(panel, *title.split(": ", 1))
         _panel(panel, found[title], *kind)
     return figure
 
@@ -217,7 +217,6 @@ def _panel(
     axes: "Axes", sweep: pd.DataFrame, name: str, column: str, crossing_of: str, scale: float
 ) -> None:
     import numpy as np
-    from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     from reports.figures import style
@@ -226,20 +225,19 @@ def _panel(
     points = scale * done.pivot(index="length", columns="label", values=column)
     attention = sweep.drop_duplicates("label").set_index("label")["attention"]
     ordered = points.reindex(columns=attention.index).iloc[-1].sort_values(kind="stable").index
-    styles = style.point_styles((attention[label], label) for label in ordered)
-    handles = []
+    styles, ends = style.point_styles((attention[label], label) for label in ordered), []
     for label in ordered:
         colour, marker = styles[label]
         costs, grey = points.get(label, points[:0].sum(axis=1)).dropna(), colour == style.FAINT
-        handles += axes.plot(costs.index, costs, color=colour, marker=marker,
-                             zorder=2 - grey, label=style.label(label))  # fmt: skip
+        axes.plot(costs.index, costs, color=colour, marker=marker, markersize=4,
+                  zorder=2 - grey, label=style.label(label))  # fmt: skip
+        if len(costs) and not grey:
+            ends.append((costs.index[-1], costs.iloc[-1], style.label(label), colour))
         crossing = crossings[label]
         if crossing and not grey and 0 < crossing.low <= crossing.high < math.inf:
             length = (crossing.low * crossing.high) ** 0.5
             cost = math.exp(np.interp(math.log(length), np.log(costs.index), np.log(costs)))
-            axes.plot(length, cost, "*", color=colour, markersize=13, markeredgecolor="black")
-    handles.append(Line2D([], [], color="white", marker="*", markersize=11, linestyle="",
-                          markeredgecolor="black", label="below softmax from here on"))  # fmt: skip
+            axes.plot(length, cost, "*", color=colour, markersize=11, markeredgecolor=style.GREY)
     name = name or f"{memory_of(sweep['pass'].iloc[0])}, MiB"
     axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel=f"{name}, of a sample")
     axes.set_xticks(points.index)
@@ -249,8 +247,7 @@ def _panel(
     axes.yaxis.set_major_formatter(FuncFormatter(lambda cost, _: f"{cost:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_locator(NullLocator())
-    style.legend(axes, handles)
-    style.not_shown(axes, failures(sweep))
+    style.end_labels(axes, ends)
 
 
 def _title(cost: Cost) -> str:

@@ -1,7 +1,8 @@
 """The heat map of a suite: a row for each variant, a field for each question, bars of costs."""
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -13,92 +14,140 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from harness.records.families import family_of
+from harness.records.families import family_of, order_of
 from reports.figures import style
 from reports.layer_costs import CAUSAL
-from reports.text import number
+from reports.pages.sentences import BOTH, few_rows
+from reports.text import number, plain
 
 if TYPE_CHECKING:
     from reports.pages.suite import Tables
 
-# Inches of a row, of the headings of a form, and the share of a row between families.
-LINE, HEAD, GAP = 0.25, 0.75, 0.3
+# Inches of a row, of the name of a form, of a line of a heading, of one of the key, and the share
+# of a row between families.
+LINE, FORM, HEAD, FOOT, GAP = 0.25, 0.35, 0.16, 0.15, 0.3
 
-FIELD, BAR, LABELS = 0.85, 0.95, 1.75  # Inches of a field, of a bar, and of the names of variants
+# Inches of a field, of a bar, of a character of the name of a variant, and between two forms.
+FIELD, BAR, CHARACTER, BETWEEN = 0.72, 0.8, 0.092, 0.2
 
-EMPTY, BARS = "#f1f1f1", "#b9c6d6"
+# Inks of the fields: other than those of a page, which `style` exchanges in the dark.
+LIGHT_INK, DARK_INK = "#fffffe", "#000001"
+EQUAL = 0.179  # The luminance of a field on which both have the same contrast (WCAG 2)
+EMPTY, BARS = style.EMPTY, style.BARS
+
+KEY = "Darker is better, from the strongest baseline to the best result. Bold: none is separably "
+KEY += "better. Italic: no better than a baseline. Grey: not run."
+
+# Characters of a line of a heading, the size of its type where no word is longer, the most
+# characters of one, and characters of the key for an inch.
+HEADING, SIZE, LONGEST, KEY_INCH = 9, 9.6, 60, 15
 
 UNITS = ((2**20, "M"), (2**10, "K"))
 
 
 def draw(of: "Tables") -> Figure:
-    forms = [form for form in of.matrix if of.rows(form)]
-    heights = [HEAD + LINE * _height(of, form) for form in forms] or [1.0]
-    width = LABELS + max(
-        (FIELD * len(of.questions(form)) + BAR * len(_costs(of, form)) for form in forms),
-        default=1.0,
-    )
-    figure = Figure((width, sum(heights)))
+    groups = [(form, of.questions(form), _costs(of, form)) for form in of.matrix if of.rows(form)]
+    widths = [FIELD * len(asked) + BAR * len(costs) + BETWEEN for _, asked, costs in groups]
+    places = _places(of)
+    rows = max(places.values(), default=0.0) + 1
+    labels = 0.3 + CHARACTER * max((len(style.label(row)) for row in places), default=0)
+    key = fill(_key(of), int(KEY_INCH * sum(widths)) or 1)
+    lines = max((_heading(question).count("\n") + 1 for question in of.suite.questions), default=1)
+    head, foot = FORM + HEAD * max(lines, 2), FOOT * (2 + key.count("\n"))
+    width, height = labels + sum(widths), head + foot + LINE * rows
+    figure = Figure((width, height))
     FigureCanvasAgg(figure)
-    top = sum(heights)
-    for form, height in zip(forms, heights, strict=True):
-        axes = figure.add_axes((0, (top - height) / sum(heights), 1, height / sum(heights)))
-        axes.set(xlim=(0, width), ylim=(_height(of, form), -HEAD / LINE))
-        axes.axis("off")
-        _panel(axes, of, form)
-        top -= height
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(rows + foot / LINE, -head / LINE))
+    axes.axis("off")
+    for row, at in places.items():
+        axes.text(labels - 0.1, at + 0.5, style.label(row), ha="right", va="center")
+    left = labels
+    for (form, *columns), taken in zip(groups, widths, strict=True):
+        axes.text(left, 0.3 - head / LINE, form, va="top", fontweight="bold")
+        _group(axes, of, form, *columns, left, places)
+        left += taken
+    axes.text(labels, rows + 0.4, key, va="top", fontsize=8, color=style.GREY)
     return figure
+
+
+def _key(of: "Tables") -> str:
+    lower = {*of.answers.loc[of.answers["better"] == "lower", "question"]}
+    titles = [of.title for of in of.suite.questions if of.name in lower]
+    return KEY + f" Lower is better: {', '.join(titles)}." * bool(titles)
 
 
 def _costs(of: "Tables", form: str) -> list[tuple[str, str]]:
     length = of.suite.cost.middle_length
-    found = [(f"time.{length}", f"time\n{length:,}"), (f"memory.{length}", f"memory\n{length:,}")]
-    found += [("state_bytes", "state\nbytes")] if form == CAUSAL else []
+    found = [(f"time.{length}", f"time at\n{length:,}")]
+    found += [("state_bytes", "state,\nbytes")] if form == CAUSAL else []
     return [(name, heading) for name, heading in found if of.matrix[form][name].notna().any()]
 
 
-def _places(of: "Tables", form: str) -> dict[str, float]:
+def _rows(of: "Tables") -> dict[str, str]:
+    few = {row for form in of.matrix for row in few_rows(of, form)}
+    attention = of.answers.drop_duplicates("row").set_index("row")["attention"].to_dict()
+    rows = dict.fromkeys(row for matrix in of.matrix.values() for row in matrix.index)
+    named = {str(row): str(attention[row]) for row in rows if row in few}
+    return dict(sorted(named.items(), key=lambda of: order_of(of[1])))
+
+
+def _places(of: "Tables") -> dict[str, float]:
     places: dict[str, float] = {}
     at, last = 0.0, ""
-    for row in of.rows(form):
-        family = family_of(str(of.matrix[form].at[row, "attention"]))
+    for row, attention in _rows(of).items():
+        family = family_of(attention)
         at += GAP * bool(last and family != last)
         places[row], at, last = at, at + 1, family
     return places
 
 
-def _height(of: "Tables", form: str) -> float:
-    return max(_places(of, form).values(), default=0.0) + 1
-
-
-def _panel(axes: Axes, of: "Tables", form: str) -> None:
-    places, answers = _places(of, form), of.answers.set_index(["question", "row"])
-    axes.text(LABELS - 0.1, -1.2, form, ha="right", va="center", fontweight="bold")
-    for row, at in places.items():
-        axes.text(LABELS - 0.1, at + 0.5, style.label(row), ha="right", va="center", fontsize=9)
-    left = LABELS
-    for question in of.questions(form):
-        axes.text(left + FIELD / 2, -0.25, fill(question.title, 12),
-                  ha="center", va="bottom", fontsize=9)  # fmt: skip
+def _group(
+    axes: Axes, of: "Tables", form: str, questions: Sequence[Any],
+    costs: Sequence[tuple[str, str]], left: float, places: Mapping[str, float],
+) -> None:  # fmt: skip
+    answers, rows = of.answers.set_index(["question", "row"]), of.rows(form)
+    here = {row: at for row, at in places.items() if row in rows}
+    longest = max((len(word) for of in questions for word in _heading(of).split()), default=1)
+    size = SIZE * min(1, (HEADING + 1) / longest)
+    for question in questions:
+        title = _heading(question)
+        axes.text(left + FIELD / 2, -0.25, title, ha="center", va="bottom", fontsize=size)
         every = answers.xs(question.name)
-        found = every.reindex([*places])
-        for row, colour in zip(places, _colours(found, every), strict=True):
-            axes.fill_between([left, left + FIELD - 0.03], places[row] + 0.04, places[row] + 0.96,
+        found = every.reindex([*here])
+        for (row, at), colour in zip(here.items(), colours(found, every), strict=True):
+            axes.fill_between([left, left + FIELD - 0.03], at + 0.04, at + 0.96,
                               color=colour or EMPTY, linewidth=0)  # fmt: skip
             if colour:
-                dark = float(np.dot(to_rgb(colour), (0.3, 0.6, 0.1))) < 0.55
-                text, ink = str(found.at[row, "text"]), "white" if dark else ".15"
-                axes.text(left + FIELD / 2, places[row] + 0.5, text, ha="center", va="center",
-                          fontsize=9, color=ink)  # fmt: skip
+                axes.text(left + FIELD / 2, at + 0.5, str(found.at[row, "text"]), ha="center",
+                          va="center", color=ink_on(colour),
+                          **_type(found.loc[row]))  # fmt: skip
         left += FIELD
-    for name, heading in _costs(of, form):
-        values = of.matrix[form][name].reindex([*places])
-        axes.text(left + 0.15, -0.25, heading, ha="left", va="bottom", fontsize=9)
+    for name, heading in costs:
+        values = of.matrix[form][name].reindex([*here])
+        axes.text(left + 0.15, -0.25, heading, ha="left", va="bottom")
         _bars(axes, left + 0.12, places, values, of_bytes=name == "state_bytes")
         left += BAR
 
 
-def _colours(found: Any, every: Any) -> list[Any]:
+def ink_on(colour: Any) -> str:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return LIGHT_INK if np.dot(linear, (0.2126, 0.7152, 0.0722)) < EQUAL else DARK_INK
+
+
+def _type(answer: pd.Series) -> dict[str, str]:
+    if answer["at_baseline"]:
+        return {"fontstyle": "italic"}
+    return {"fontweight": "bold"} if answer["best"] else {}
+
+
+def _heading(question: Any) -> str:
+    title = question.title.removesuffix(BOTH)
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", plain(title, LONGEST))  # JapaneseVowels
+    return fill(words, HEADING, break_long_words=False)
+
+
+def colours(found: Any, every: Any) -> list[Any]:
     # Where a baseline is the best, the worst result is the lightest.
     sign = -1.0 if (every["better"] == "lower").any() else 1.0
     means, scores = sign * found["mean"].astype(float), sign * every["mean"].astype(float)
@@ -121,7 +170,7 @@ def _bars(
         axes.fill_between([left, left + (BAR - 0.2) * share], places[str(row)] + 0.12,
                           places[str(row)] + 0.88, color=BARS, linewidth=0)  # fmt: skip
         text = bytes_text(value) if of_bytes else number(value)
-        axes.text(left + 0.04, places[str(row)] + 0.5, text, va="center", fontsize=8)
+        axes.text(left + 0.04, places[str(row)] + 0.5, text, va="center", fontsize=9)
 
 
 def bytes_text(count: float) -> str:

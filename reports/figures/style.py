@@ -10,7 +10,9 @@ from textwrap import fill
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
+import seaborn as sns
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -23,32 +25,25 @@ from harness.records.families import colour_of, family_of
 from reports.text import digest, frame_csv, plain
 
 GREY = "#6f6f6f"
+EMPTY, BARS = "#f1f1f1", "#b9c6d6"  # The colours of an empty field and of a bar
+FAINT = "#c9c9c9"  # The colour of rows without a name
 
-# The palette `colorblind` of seaborn.
-COLOURS: tuple[str, ...] = (
-    "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494",
-    "#ece133", "#56b4e9",
-)  # fmt: skip
+# The colours that an SVG file exchanges in the dark, as matplotlib writes them.
+IN_THE_DARK = {
+    "#ffffff": "#0d1117", "#262626": "#e6e6e6", GREY: "#a3a3a3", "#cccccc": "#4a4f57",
+    "#e5e5e5": "#2b3036", EMPTY: "#20252b", BARS: "#3d4f66", FAINT: "#4a4f57",
+}  # fmt: skip
+
+COLOURS: tuple[str, ...] = tuple(sns.color_palette("colorblind").as_hex())
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 
 STYLE: dict[Any, Any] = {
-    # The style `whitegrid` of seaborn, and its context `paper`.
-    **dict.fromkeys(("axes.labelcolor", "text.color", "xtick.color", "ytick.color"), ".15"),
-    **dict.fromkeys(("axes.facecolor", "figure.facecolor", "patch.edgecolor"), "white"),
-    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.8 * 1.25),
-    **dict.fromkeys(("patch.linewidth", "xtick.minor.width", "ytick.minor.width"), 0.8),
-    **dict.fromkeys(("axes.axisbelow", "axes.grid", "patch.force_edgecolor"), True),
-    **dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize"), 0.8 * 12),
-    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 0.8 * 11),
-    **dict.fromkeys(("xtick.major.size", "ytick.major.size", "lines.markersize"), 0.8 * 6),
-    **dict.fromkeys(("xtick.minor.size", "ytick.minor.size"), 0.8 * 4),
-    "axes.edgecolor": ".8", "legend.title_fontsize": 0.8 * 12, "lines.linewidth": 0.8 * 1.5,
-    "lines.solid_capstyle": "round", "xtick.bottom": False, "ytick.left": False,
+    **sns.axes_style("whitegrid"), **sns.plotting_context("paper"),
     "axes.prop_cycle": cycler(color=COLOURS), "axes.spines.right": False,
-    "axes.spines.top": False, "figure.dpi": 160, "grid.color": ".9",
+    "axes.spines.top": False, "figure.dpi": 160, "grid.color": ".9", "legend.frameon": False,
     # The fonts of other machines would give other bytes.
-    "font.family": "DejaVu Sans", "legend.fontsize": 8, "legend.frameon": False,
+    "font.family": "DejaVu Sans", "legend.fontsize": 8,
     "svg.hashsalt": "figures",
     # Texts come from records: "$" begins no formula.
     "text.parse_math": False,
@@ -58,15 +53,15 @@ STYLE: dict[Any, Any] = {
 WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.8, 0.165
 
 MOST_PANELS = 40  # Panels of one figure, which limit its size in pixels
+APART = 0.075  # The distance of two names at the ends of lines, as a share of the height
 MOST_COLOURED = 8  # Coloured rows of one panel; the others are grey
-FAINT = "#c9c9c9"  # The colour of the others
 
 SLOTS = len(COLOURS) * len(MARKERS)
 # A title, a function that draws, and lines of the legend.
 Panel = tuple[str, Callable[[Axes], object], int]
 
 # The most characters of a note, of a label, and of a line of small print.
-TEXT, LABEL, LINE = 400, 34, 74
+TEXT, LABEL, LINE = 400, 34, 60
 
 
 def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
@@ -121,10 +116,13 @@ def draw_rows(axes: Axes, lines: pd.DataFrame, x: str, y: str, order: Sequence[s
     legend(axes, handles)
 
 
-def heading(axes: Axes, title: str) -> None:
+def heading(axes: Axes, title: str, small: str | None = None) -> None:
     # The options of "listops@1[min_len=10,max_len=64], budget laptop" are in small type as well.
-    name = re.split(r"[\[,]", plain(title), maxsplit=1)[0]
-    lines = _wrap(plain(title)[len(name) :].strip("[, ").replace("]", "", 1))
+    name = title
+    if small is None:
+        name = re.split(r"[\[,]", plain(title), maxsplit=1)[0]
+        small = plain(title)[len(name) :].strip("[, ").replace("]", "", 1)
+    lines = _wrap(small)
     axes.annotate(
         lines, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points",
         fontsize=8, color=GREY, va="bottom",
@@ -133,17 +131,22 @@ def heading(axes: Axes, title: str) -> None:
     axes.set_title(label(name), loc="left", fontweight="bold", fontsize=12, pad=pad)
 
 
+def end_labels(axes: Axes, ends: Sequence[tuple[float, float, str, Any]]) -> None:
+    # The names of lines beside their last points, on a logarithmic axis, one above the other.
+    low, high = np.log(axes.get_ylim())
+    place = -math.inf
+    for x, y, text, colour in sorted(ends, key=lambda of: of[1]):
+        place = max((math.log(y) - low) / (high - low), place + APART)
+        axes.annotate(
+            text, (x, y), (1.05, place), textcoords="axes fraction", color=colour, fontsize=9,
+            va="center",
+            arrowprops={"arrowstyle": "-", "relpos": (0, 0.5), "color": colour, "linewidth": 0.5},
+        )  # fmt: skip
+
+
 def label(text: str) -> str:
     # Matplotlib leaves entries that begin with an underscore out of a legend.
     return plain(text, LABEL).lstrip("_") or " "
-
-
-def not_shown(axes: Axes, reasons: Sequence[str]) -> None:
-    if reasons:
-        axes.annotate(
-            _wrap(f"Not shown: {'; '.join(reasons)}"), (0, 0), (0, -36), xycoords="axes fraction",
-            textcoords="offset points", fontsize=8, color=GREY, va="top", fontstyle="italic",
-        )  # fmt: skip
 
 
 def legend(axes: Axes, handles: Sequence[Any]) -> None:
@@ -186,7 +189,17 @@ def images(
             stream = BytesIO()
             figure.savefig(stream, format=kind, metadata={**metadata, "Description": source})
             files[f"{name}.{kind}"] = stream.getvalue()
+    files[f"{name}.svg"] = _with_dark(files[f"{name}.svg"])
     return files
+
+
+def _with_dark(svg: bytes) -> bytes:
+    rules = "".join(
+        f'[style*="{what}: {light}"]{{{what}:{dark}!important}}'
+        for light, dark in IN_THE_DARK.items() for what in ("fill", "stroke")
+    )  # fmt: skip
+    added = f"<style>@media(prefers-color-scheme:dark){{{rules}}}</style>"
+    return svg.replace(b"<metadata>", f"{added}<metadata>".encode(), 1)
 
 
 def _wrap(text: str) -> str:
