@@ -177,6 +177,9 @@ def write_report(
     return [*events, *write_pages(within(folder, files))]
 
 
+ARENA = "lra"  # The suite that the site shows beside another
+
+
 def write_site(suite: str, store: Path | None, out: Path) -> list[Path]:
     from reports.site import NAME, site
 
@@ -184,7 +187,8 @@ def write_site(suite: str, store: Path | None, out: Path) -> list[Path]:
     require_writable(out, str(out), "give another --out")
     found = stores.results_of(chosen.name, folder, curves=True)
     of, studies = tables_of(chosen, found), ShallowStore.within(folder).read_whole()
-    html = site(of, found.costs, described(), records=found.records, studies=studies)
+    arena = matrix_of(find(ARENA), folder) if chosen.name != ARENA else None
+    html = site(of, found.costs, described(), records=found.records, studies=studies, arena=arena)
     return write_pages({out / NAME: html})
 
 

@@ -1,6 +1,7 @@
 """The site: a suite's matrix, advisor, charts and cards as one HTML file that opens from a disk."""
 
 import json
+import math
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.colors import to_hex
 
 from harness.records.families import colour_of
 from harness.records.frame import of_records
@@ -18,6 +20,7 @@ from harness.records.results import ShallowStudy
 from harness.records.suites import Suite
 from reports import advice, validity
 from reports.advice import Values
+from reports.figures.heat_map import colours, ink_on
 from reports.layer_costs import CAUSAL
 from reports.pages.findings import conclusion, explain
 from reports.pages.sentences import sentences
@@ -33,8 +36,9 @@ DIGITS = 4  # Significant digits of a point of a curve
 
 def site(
     tables: Tables, costs: pd.DataFrame, catalogue: Mapping[str, Sequence[Mapping[str, Any]]],
-    *, records: Sequence[Record], studies: Sequence[ShallowStudy],
+    *, records: Sequence[Record], studies: Sequence[ShallowStudy], arena: Tables | None = None,
 ) -> bytes:  # fmt: skip
+    # `arena` are the results of the Long Range Arena.
     suite = tables.suite
     table = advice.table(tables.answers, tables.seeds, costs, suite, catalogue)
     families = {row["family"]: colour_of(row["attention"]) for row in table["rows"]}
@@ -65,7 +69,8 @@ def site(
     }  # fmt: skip
     page = environment.get_template("index.html.j2").render(
         suite=suite, of=tables, table=table, cards=cards, families=families,
-        curves=curves, forms=tables.forms, setting=tables.setting,
+        curves=curves, forms=tables.forms, fields=_fields(tables), arena=arena,
+        setting=tables.setting,
         lengths=sorted(suite.cost.lengths), tokens=choices["lengths"],
         studies=[{"name": of.name, "conclusion": conclusion(of), "published": explain(of)}
                  for of in studies], data=script, sentences=sentences(tables),
@@ -73,6 +78,22 @@ def site(
         variants={variant["name"]: variant for variant in catalogue["variants"]},
     )  # fmt: skip
     return page.translate(CONTROLS).encode()
+
+
+def _fields(tables: Tables) -> dict[tuple[str, str], Values]:
+    # By question and row: the colours of a field of the matrix, and how its score was made.
+    made = tables.seeds.groupby(["question", "row"])
+    rates, seeds = made["train.lr"].last().to_dict(), made["seed"].nunique().to_dict()
+    found: dict[tuple[str, str], Values] = {}
+    for name, answers in tables.answers.groupby("question"):
+        for row, colour in zip(answers["row"], colours(answers, answers), strict=True):
+            if colour:
+                at = (str(name), row)
+                style = f"--field:{to_hex(colour)};--on-field:{ink_on(colour)}"
+                rate, count = rates.get(at, math.nan), seeds.get(at, 0)
+                made_by = [f"rate {rate:.3g}"] * (rate == rate) + [f"{count} seeds"] * (count > 1)
+                found[at] = {"style": style, "made": ", ".join(made_by)}
+    return found
 
 
 def _cards(table: Values, tables: Tables) -> dict[str, Values]:

@@ -107,6 +107,9 @@ function makeSortable() {
   }
 }
 
+/* A tap focuses an entry, which shows its interval; it is no stop of the tab key. */
+for (const entry of $$(".matrix td:has(small)")) entry.tabIndex = -1;
+
 /* ---- the advisor ---- */
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
