@@ -1,12 +1,12 @@
 """The place of a variant among the published rows of a suite, as text."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from harness.records.suites import find
 from reports.markdown import rendered
-from reports.text import text_table
+from reports.text import NOTHING, text_table
 
 ALWAYS = ("softmax", "ssd")  # Rows beside any other: exact attention, and a state
 
@@ -25,19 +25,24 @@ def text(document: Document, machine: str) -> str:
     ]  # fmt: skip
     return rendered(
         "first.txt.j2", of=document, machine=machine, outdated=len(outdated),
-        results=results, plan=find(document["suite"]).cost,
-        tables=[_cost_table(form, lines) for form, lines in document["layers"].items()],
-        name=shlex.quote(document.get("attention", row)),
+        results=results, costs=_costs(document), name=shlex.quote(document.get("attention", row)),
     ).rstrip("\n")  # fmt: skip
 
 
-def _cost_table(form: str, lines: Sequence[Document]) -> str:
-    head = [f"{form}; tokens", *(f"{line['tokens']:,}" for line in lines)]
-    return text_table(head, [
-        [what, *(f"{line[name]:.2f}" if line.get(name) is not None else str(line["reason"])
-                 for line in lines)]
-        for what, name in (("time", "time_ratio"), ("memory", "memory_ratio"))
-    ])  # fmt: skip
+def _costs(document: Document) -> str:
+    plan, layers = find(document["suite"]).cost, document["layers"]
+    lengths = sorted({line["tokens"] for lines in layers.values() for line in lines})
+    head = [f"training a layer on {document['device']}, softmax = 1", *map("{:,}".format, lengths)]
+    rows = []
+    for form, lines in layers.items():
+        by_length = {line["tokens"]: line for line in lines}
+        for what in ("time", "memory"):
+            found = [by_length.get(length, {}) for length in lengths]
+            rows.append([f"{what}, {form}, width {plan.dim}, {plan.precision}", *(
+                f"{line[name]:.2f}" if line.get(name := f"{what}_ratio") is not None
+                else str(line.get("reason", NOTHING)) for line in found
+            )])  # fmt: skip
+    return text_table(head, rows) if rows else ""
 
 
 def _lines(row: str, found: Document) -> list[list[str]]:

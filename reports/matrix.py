@@ -57,8 +57,8 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
         replace(ROW, heading=f"{form} attention", outputs=("readme",)),
         *(column for question in questions for column in _of_question(question)),
         *(_mean(names) if suite.average else ()),
-        *_ratios(plan, "time", "ratio", "time"),
-        *_ratios(plan, "memory", "memory_ratio", "memory"),
+        *_ratios(plan, "time", "ratio", OUTPUTS),
+        *_ratios(plan, "memory", "memory_ratio", NO_README),
         *(_published(suite, questions) if suite.average else ()),
         Column(name="parameters", of=cost("train", middle, "parameters"), heading="parameters",
                write=whole_text, outputs=SCREENS, only_if_any=True,
@@ -114,17 +114,17 @@ def _decoding(length: int) -> list[Column]:
                note=f"the time of one token after {length:,}, relative to the fastest exact "
                     "softmax."),
         Column(name="state_bytes", of=cost("decode", length, "state_bytes"), heading="state",
-               unit="bytes", short="state", write=whole_text, only_if_any=True,
+               unit="bytes", short="state", write=whole_text, outputs=NO_README, only_if_any=True,
                note="what is kept between two tokens."),
     ]  # fmt: skip
 
 
-def _ratios(plan: CostPlan, name: str, value: str, heading: str) -> list[Column]:
+def _ratios(plan: CostPlan, name: str, value: str, outputs: Sequence[str]) -> list[Column]:
     return [
         Column(
-            name=f"{name}.{length}", of=cost("train", length, value), heading=heading,
-            unit=f"{length:,}", short=heading, length=length, write=number, only_if_any=True,
-            outputs=OUTPUTS if length == plan.middle_length else PAGES,
+            name=f"{name}.{length}", of=cost("train", length, value), heading=name,
+            unit=f"{length:,}", short=name, length=length, write=number, only_if_any=True,
+            outputs=outputs if length == plan.middle_length else PAGES,
         )
         for length in sorted(plan.lengths)
     ]  # fmt: skip

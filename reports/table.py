@@ -85,9 +85,11 @@ class Table(NamedTuple):
     columns: Sequence[Column]
     lines: Sequence[Line]
 
-    def markdown(self, *more: Sequence[str], align_right: bool = True) -> str:
+    def markdown(self, *more: Sequence[str], align_right: bool = True, marks: bool = True) -> str:
+        # Without `marks` an entry has its interval alone.
         head = [escape(column.title) for column in self.columns]
-        return table(head, [*self._cells(_markdown), *more], align_right=align_right)
+        cells = self._cells(_markdown if marks else _without_marks)
+        return table(head, [*cells, *more], align_right=align_right)
 
     def terminal(self, width: int = WIDTH) -> str:
         head = [column.short or column.title for column in self.columns]
@@ -124,6 +126,12 @@ def _markdown(cell: Cell) -> str:
     text = f"*{text}*" if cell.at_baseline else f"**{text}**" if cell.is_best else text
     small = " ".join(filter(None, (cell.interval, escape(cell.marks))))
     return f"{text} <sub>{small}</sub>" if small else text
+
+
+def _without_marks(cell: Cell) -> str:
+    text = _markdown(Cell(cell.text, at_baseline=cell.at_baseline, is_best=cell.is_best))
+    interval = cell.interval.replace(" ", "&nbsp;")
+    return f"{text}<br><sub>{interval}</sub>" if interval else text
 
 
 def _plain(cell: Cell) -> str:

@@ -10,7 +10,7 @@ from harness.records.store import CertificateStore, ShallowStore
 from harness.records.suites import find, names, published
 from reports import advice, store, unnamed, validity
 from reports.first import text as first_text
-from reports.markdown import insert
+from reports.markdown import insert, rendered
 from reports.pages import suite as suite_pages
 from reports.pages.catalogue import tasks_page, variants_page
 from reports.pages.certificates import certificates_page
@@ -19,6 +19,8 @@ from reports.text import frame_csv
 from zoo.registry import UserError
 
 Files = Mapping[Path, bytes]
+
+FIRST_SUITE = "laptop"  # The suite of `harness advise` without `--suite`
 
 
 def _studies(root: Path) -> Files:
@@ -78,6 +80,10 @@ def _reports(root: Path) -> Files:
         tables[f"{name}.csv"] = frame_csv(suite_pages.published(of))
         if f"<!-- {name} -->" in text:
             text = insert(text, name, suite_pages.readme_table(of))
+        if name == FIRST_SUITE:
+            query = {"length": 4096, "pass": "train", "memory": None, "needs": ["recall"]}
+            chosen = advice.advise(values, query)
+            text = insert(text, "choose", rendered("readme.md.j2", found=chosen))
     (tested,) = [of for of in found.suites if of.suite.key == validity.suite()] or (
         store.results_in(content, [validity.suite()], published=False).suites
     )

@@ -6,10 +6,10 @@ The list of studies is the list of modules; each is imported when it is called.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeVar
 
-from tasks.data.extras import import_extra
 from zoo.registry import UserError, Value, unknown
 
 if TYPE_CHECKING:
@@ -119,5 +119,5 @@ def find(name: str) -> type[Study]:
     """The study of that name."""
     if name not in (summaries := names()):
         raise UserError(unknown("study", name, summaries))
-    import_extra(f"study {name}", f"{__name__}.{name}", "studies")
+    import_module(f"{__name__}.{name}")
     return STUDIES[name]

@@ -85,14 +85,15 @@ class Ksvd(Study):
 # Does training approach the kernel SVD?
 
 A layer of Primal-Attention is trained on a fixed input, or taken from a run at each kept step.
-*ksvd* minimises the KSVD loss eta J² alone, *task* the squared error to the output of a layer of
-softmax on the same tokens (eta = 0), *task+ksvd* both, and *reconstruction*, a control, the part of
-the kernel matrix K outside the subspaces that the scores span. *Alignment*: the mean squared cosine
-of the principal angles between the span of the scores and the exact first s left or right singular
-vectors of K, mean of both sides. 1 is the exact solution, and *random* the expectation for a
-uniformly random subspace of the span of the features. Task loss: the best constant output
-has 1. Means over the seeds, in brackets the smallest and the largest.
-Statements 24 and 25 of docs/primal.md say what the curves in the folder results/ show.
+*ksvd* minimises the KSVD loss eta J² alone. *task* minimises the squared error to the output of a
+layer of softmax on the same tokens (eta = 0), *task+ksvd* both. *reconstruction*, a control,
+minimises the part of the kernel matrix K outside the subspaces that the scores span.
+
+*Alignment* compares the span of the scores with the exact first s left or right singular vectors of
+K. It is the mean squared cosine of their principal angles, mean of both sides. 1 is the exact
+solution. *random* is the expectation for a uniformly random subspace of the span of the features.
+The best constant output has a task loss of 1. Entries are means over the seeds, in brackets the
+smallest and the largest. Statements 24 and 25 of docs/primal.md interpret the curves.
 """
 
     def tables(self, store: Store) -> Iterator[Table]:

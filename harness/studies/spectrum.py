@@ -52,11 +52,11 @@ class Spectrum(Study):
     head = """\
 # Spectra of attention matrices
 
-The attention matrix of a head is what it multiplies by: the weights of softmax, the product of the
-features for a linear attention, and the kernel Phi_q Phi_k^T for Primal-Attention. *Rank of 90 %*
-is the smallest number of singular values whose squares sum to 90 % of all; the effective rank is
-exp(H), H the entropy of the singular values as shares of their sum. Both are after training, on
-examples of dev: the mean over heads and samples, with the standard deviation over the samples.
+The attention matrix holds the weights of softmax, or the product of the features for a linear
+attention. For Primal-Attention it is the kernel Phi_q Phi_k^T. *Rank of 90 %* is the smallest
+number of singular values whose squares sum to 90 % of all. The effective rank is exp(H), H the
+entropy of the singular values as shares of their sum. Both are after training, on examples of dev:
+the mean over heads and samples, with the standard deviation over the samples.
 *At first* is the effective rank at the first step that the run kept.
 """
 

@@ -1,5 +1,6 @@
 """The findings of a suite in a few sentences, computed from its results."""
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 
 MOST = 10  # The most sentences
 NAMED = 4  # The most rows that a sentence names
+FEW = 10  # The most rows of a form in a table of a README and in a heat map
+AMONG, AT_BASELINE = "among the best at", "no better than a baseline at"
+BOTH = ", both directions"  # The end of a title that the form says as well
+ALWAYS = ("softmax", "primal")  # The reference, and the mechanism of Primal-Attention
 
 
 def best_rows(of: "Tables", question: str) -> list[str]:
@@ -27,9 +32,23 @@ def best_rows(of: "Tables", question: str) -> list[str]:
     return [str(row) for row in lines.index]
 
 
+def few_rows(of: "Tables", form: str) -> list[str]:
+    # `ALWAYS`, then the leaders of each question in turn, in the order of the matrix.
+    shown, ranked = of.rows(form), [[row for row in of.rows(form) if row in ALWAYS]]
+    for question in of.questions(form):
+        rows = of.answers[of.answers["question"] == question.name].set_index("row")
+        means = rows["mean"] * rows["better"].map({"higher": -1.0, "lower": 1.0})
+        by_mean = means.dropna().sort_values(kind="stable").index
+        ranked.append([*dict.fromkeys([*best_rows(of, question.name), *map(str, by_mean)])])
+    pinned, *leaders = ranked
+    turns = [row for turn in zip_longest(*leaders) for row in turn if row in shown]
+    chosen = [*dict.fromkeys([*pinned, *turns, *shown])][:FEW]
+    return [row for row in shown if row in chosen]
+
+
 def sentences(of: "Tables") -> list[str]:
     found = [_of_question(of, question.name) for question in of.suite.questions]
-    found += [_of_mean(of), _of_primal(of)]
+    found += [_of_mean(of), *primal_sentences(of)]
     return [text for text in found if text][:MOST]
 
 
@@ -77,12 +96,19 @@ def _of_mean(of: "Tables") -> str:
     return f"{text}."
 
 
-def _of_primal(of: "Tables") -> str:
+def primal_sentences(of: "Tables") -> list[str]:
     found = of.answers[(of.answers["row"] == "primal") & (of.answers["text"] != "")]
-    titles = {question.name: question.title for question in of.suite.questions}
-    texts = [f"{titles[a['question']]} {a['text']}" for a in found.to_dict("records")]
+    found = found.set_index("question").to_dict("index")
+    texts = []
     for form, matrix in of.matrix.items():
+        groups: dict[str, list[str]] = {AMONG: [], "": [], AT_BASELINE: []}
+        for question in of.questions(form):
+            if answer := found.get(question.name):
+                group = AT_BASELINE if answer["at_baseline"] else AMONG if answer["best"] else ""
+                groups[group].append(f"{question.title.removesuffix(BOTH)} {answer['text']}")
+        parts = [f"{group} {', '.join(named)}".strip() for group, named in groups.items() if named]
         ratio = matrix[f"time.{of.suite.cost.middle_length}"].get("primal")
-        if texts and ratio is not None and ratio == ratio:
-            texts.append(f"{number(ratio)} of softmax's time ({form})")
-    return f"Primal-Attention: {', '.join(texts)}." if texts else ""
+        if parts and ratio is not None and ratio == ratio:
+            parts.append(f"{number(ratio)} of softmax's time")
+        texts += [f"Primal-Attention, {form}: {'; '.join(parts)}."] * bool(parts)
+    return texts

@@ -17,7 +17,7 @@ from harness.records.families import layer_counts
 from harness.records.suites import Suite, SuiteQuestion
 from reports import layer_costs, matrix, papers, suite_results
 from reports.markdown import rendered
-from reports.pages.sentences import best_rows, sentences, strongest
+from reports.pages.sentences import best_rows, few_rows, primal_sentences, sentences, strongest
 from reports.statistics import LEVEL
 from reports.suite_results import has_runs
 from reports.table import Line, Table, tex
@@ -30,8 +30,7 @@ OF_A_SEED = [
     "commit", "version", "outdated", "baseline", "id",
 ]  # fmt: skip
 
-# The most rows of a table of a README, and how many of the first rows of the suite it has.
-README_ROWS, README_FIRST = 10, 3
+MOST_BASELINES = 10  # The most baselines of a legend of a terminal
 
 LONG = 28  # The most characters of a heading of a terminal
 MOST_COLUMNS = 11  # The most columns of a table of a terminal after the first
@@ -69,8 +68,9 @@ class Tables(NamedTuple):
         return joined.assign(outdated=joined.index.isin(old))
 
     def table(self, form: str, output: str, rows: Collection[str] = ()) -> Table:
-        # By default the variants with results of at least `HALF` of the questions, and those of a
-        # user. The mean is over the questions with results: others have no column.
+        # By default the variants with results of at least `HALF` of the questions, the best ones of a
+        # question, and those of a user. The mean is over the questions with results: others have no
+        # column.
         questions = self.questions(form)
         if self.suite.average:
             ran = {*self.answers.loc[self.answers["text"] != "", "question"]}
@@ -89,7 +89,8 @@ class Tables(NamedTuple):
         yours = self.answers.loc[of_form & has_runs(self.answers), "row"]
         # The twins of a variant have one question of a suite with a mean.
         least = 1 if self.suite.average else max(1, HALF * asked)
-        chosen = (counts >= least) | index.isin(yours)
+        best = {row for name in names for row in best_rows(self, name)}
+        chosen = (counts >= least) | index.isin(yours) | index.isin(best)
         return [str(row) for row in index[chosen if chosen.any() else counts >= 0]]
 
     @property
@@ -302,7 +303,7 @@ def terminal(of: Tables) -> str:
         parts = [Table([columns[0], *columns[at : at + MOST_COLUMNS]], lines).terminal(WIDE)
                  for at in range(1, len(columns), MOST_COLUMNS) if lines]  # fmt: skip
         tables += [f"{fill(f'{head}, {form} questions', WIDE)}\n{part}" for part in parts]
-    baselines = [f"{line['title']}: {line['baseline']}" for line in about(of)[:README_ROWS]
+    baselines = [f"{line['title']}: {line['baseline']}" for line in about(of)[:MOST_BASELINES]
                  if line["baseline"] != NOTHING and not numbers]  # fmt: skip
     legend = rendered("legend.txt.j2", of=of, baselines=baselines)
     lines = [fill(plain(f"{number} {title}"), WIDE) for title, number in numbers.items()]
@@ -319,13 +320,6 @@ def _filled(text: str) -> str:
 
 
 def readme_table(of: Tables) -> str:
-    tables = []
-    for form in of.matrix:
-        shown = of.rows(form)
-        named = [row.label for row in of.suite.rows if row.label in shown][:README_FIRST]
-        best = [best_rows(of, question.name) for question in of.questions(form)]
-        depth = max(map(len, best), default=0)
-        named += [rows[at] for at in range(depth) for rows in best if at < len(rows)]
-        named = [*dict.fromkeys(row for row in named if row in shown)][:README_ROWS]
-        tables.append(of.table(form, "readme", named).markdown())
-    return "\n".join(tables)
+    shown = (of.table(form, "readme", few_rows(of, form)) for form in of.matrix)
+    texts = [table.markdown(marks=False) for table in shown]
+    return "\n".join([*texts, *(f"{text}\n" for text in primal_sentences(of))])

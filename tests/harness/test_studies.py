@@ -1,7 +1,6 @@
 """The command `harness study`: records, pages, options and errors of every study."""
 
 import json
-import sys
 from dataclasses import dataclass
 
 import pandas as pd
@@ -115,12 +114,6 @@ def test_a_table_has_a_value_once_that_all_rows_have(tmp_path):
     for wrong in ({"a": (1, 2), "b": (1,)}, {"a": 1}):
         with pytest.raises(ValueError, match="no length, or several"):
             StudyRecord(table=wrong, **shared)
-
-
-def test_a_study_without_seaborn_names_the_extra(rejected, monkeypatch):
-    monkeypatch.setitem(sys.modules, "seaborn", None)
-    monkeypatch.delitem(sys.modules, "harness.studies.ksvd", raising=False)
-    assert "study ksvd needs" in (message := rejected("study", "ksvd")) and "[studies]" in message
 
 
 def test_a_run_without_weights_or_with_a_damaged_record_is_rejected(call, output, store):
