@@ -68,9 +68,9 @@ class Tables(NamedTuple):
         return joined.assign(outdated=joined.index.isin(old))
 
     def table(self, form: str, output: str, rows: Collection[str] = ()) -> Table:
-        # By default the variants with results of at least `HALF` of the questions, the best ones of a
-        # question, and those of a user. The mean is over the questions with results: others have no
-        # column.
+        # By default the variants with results of at least `HALF` of the questions, the best ones of
+        # a question, and those of a user. The mean is over the questions with results: others have
+        # no column.
         questions = self.questions(form)
         if self.suite.average:
             ran = {*self.answers.loc[self.answers["text"] != "", "question"]}
