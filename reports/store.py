@@ -187,7 +187,9 @@ def write_site(suite: str, store: Path | None, out: Path) -> list[Path]:
     require_writable(out, str(out), "give another --out")
     found = stores.results_of(chosen.name, folder, curves=True)
     of, studies = tables_of(chosen, found), ShallowStore.within(folder).read_whole()
-    arena = matrix_of(find(ARENA), folder) if chosen.name != ARENA else None
+    arena = None
+    if chosen.name != ARENA and len((beside := stores.results_of(ARENA, folder)).runs):
+        arena = tables_of(find(ARENA), beside)
     html = site(of, found.costs, described(), records=found.records, studies=studies, arena=arena)
     return write_pages({out / NAME: html})
 

@@ -35,7 +35,8 @@ def row(
         "bidirectional": 1, "uses": {"bidirectional": ["layer"]}, "linear": 1, "recurrent": 1,
         "family": "", "points": {"train": points},
         "inferred": 0, "crossovers": {}, "unfinished": {}, "bounds": [], "z": [100, -100],
-        "states": {"recall": "ok"}, "solved": {"recall": 0}, "groups": {"recall": rank_group},
+        "states": {"recall": "ok"}, "solved": {"recall": 0}, "texts": {"recall": "90.0"},
+        "groups": {"recall": rank_group},
         "ranges": {"recall": [-rank_group, -rank_group, ""]}, "seeds": {"recall": 3},
         "draws": {"recall": f"{rank_group}{rank_group}"}, **fields,
     }  # fmt: skip
