@@ -102,8 +102,9 @@ def horizons(seeds: pd.DataFrame, firsts: Mapping[str, int]) -> pd.DataFrame:
     groups = seeds.groupby(["question", "row"], sort=False) if len(seeds) else ()
     for (question, row), same in groups:
         samples = same["sample"].dropna() if firsts[str(question)] else ()
-        found = [of.by_position() for of in samples if isinstance(of, CorrectAnswers)]
-        if not found or any(of is None or len(of) != len(found[0]) for of in found):
+        every = [of.by_position() for of in samples if isinstance(of, CorrectAnswers)]
+        found = [of for of in every if of is not None]
+        if len({len(of) for of in found}) != 1 or len(found) < len(every):
             continue
         solved = np.mean(found, axis=0) >= SOLVED / 100
         reached = float(np.argmin(np.append(solved, False)))

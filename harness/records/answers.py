@@ -52,9 +52,8 @@ class CorrectAnswers(Frozen):
 
     def by_position(self) -> Sums | None:
         # The accuracy at each place of a cluster; None where clusters differ in size.
-        if len(self.clusters) > 1:
-            return None
-        return self.correct.reshape(-1, self.clusters[0][0]).mean(0)
+        (size, _), *others = self.clusters
+        return None if others else self.correct.reshape(-1, size).mean(0)
 
     def cluster_sizes(self) -> Sums:
         sizes, repeats = np.array(self.clusters, dtype=np.float64).T

@@ -63,9 +63,9 @@ def draw(of: "Tables") -> Figure:
     for row, at in places.items():
         axes.text(labels - 0.1, at + 0.5, style.label(row), ha="right", va="center")
     left = labels
-    for (form, *columns), taken in zip(groups, widths, strict=True):
+    for (form, questions, costs), taken in zip(groups, widths, strict=True):
         axes.text(left, 0.3 - head / LINE, form, va="top", fontweight="bold")
-        _group(axes, of, form, *columns, left, places)
+        _group(axes, of, form, questions, costs, left, places)
         left += taken
     axes.text(labels, rows + 0.4, key, va="top", fontsize=8, color=style.GREY)
     return figure
@@ -135,7 +135,7 @@ def ink_on(colour: Any) -> str:
     return LIGHT_INK if np.dot(linear, (0.2126, 0.7152, 0.0722)) < EQUAL else DARK_INK
 
 
-def _type(answer: pd.Series) -> dict[str, str]:
+def _type(answer: Any) -> dict[str, Any]:
     if answer["at_baseline"]:
         return {"fontstyle": "italic"}
     return {"fontweight": "bold"} if answer["best"] else {}

@@ -222,10 +222,11 @@ def _rendered(template: str, of: Tables, **more: object) -> bytes:
 
 
 def correlations(of: Tables) -> list[Line]:
-    if not of.suite.average:
-        return []
-    return [{**line, "text": f"{line['tau']:.2f} [{line['low']:.2f}, {line['high']:.2f}]"}
-            for line in papers.correlations(of.answers, of.suite)]  # fmt: skip
+    found: list[Line] = []
+    for line in papers.correlations(of.answers, of.suite) if of.suite.average else ():
+        text = f"{line['tau']:.2f} [{line['low']:.2f}, {line['high']:.2f}]"
+        found.append({**line, "text": text})
+    return found
 
 
 def _probe_tables(of: Tables) -> list[tuple[str, str]]:
