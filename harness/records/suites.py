@@ -217,7 +217,9 @@ def published(suite: Suite) -> "pd.DataFrame":
         return pd.DataFrame(columns=[*COLUMNS])
     # `none` and `nan` may be names.
     missing: Any = dict.fromkeys(("mean", "low", "high", "baseline_value", "rate"), "")
-    return pd.read_csv(path, keep_default_na=False, na_values=missing)
+    found = pd.read_csv(path, keep_default_na=False, na_values=missing)
+    # A text that a spreadsheet would take for a formula was written after a quote.
+    return found.assign(baseline=found["baseline"].str.replace(r"^'(?=[=+@-])", "", regex=True))
 
 
 @cache

@@ -124,7 +124,7 @@ BAD = {
     "warmup=5 exceeds steps=4;": {"settings": {"train": {"steps": 4, "warmup": 5}}},
     "possible; use --precision": {"settings": {"train": {"precision": "bf16"}}},
     "model.dropout=1: input should be less than 1": {"settings": {"model": {"dropout": "1"}}},
-    "option of model 'heds'; did you mean 'heads'?": {"settings": {"model": {"heds": "1"}}},
+    "option of model 'heds'; did you mean 'heads' or 'head'?": {"settings": {"model": {"heds": "1"}}},
     "possible; use --positions": {"settings": {"model": {"positions": "rotary"}}},
     # files
     "is not a file; print one with: harness list --budget laptop": None,
@@ -132,13 +132,13 @@ BAD = {
     "cannot be read ('utf-8' codec": b"\xff",
     "remove 'name'": "name = 'x'",
     "remove 'question'": "question = 1",
-    "unknown part 'trian'; did you mean 'train'?": "[trian]",
-    "'trian'; did you mean 'train'?": "[tasks.listops.trian]",
+    "unknown part 'trian'; did you mean 'train' or 'variants'?": "[trian]",
+    "'trian'; did you mean 'train' or 'variants'?": "[tasks.listops.trian]",
     "tasks.listops.train=3: input should be": "[tasks.listops]\ntrain = 3",
     "recipe 'mine': train.batch is missing; set it": "[other]",
     "'lrr'; did you mean 'lr'?": SMOKE.replace("lr =", "lrr ="),
     "use --precision": SMOKE.replace("lr =", "precision = 'bf16'\nlr ="),
-    "recipe 'mine' has no part for task 'listops'; it has parts for text2": SMOKE.replace(
+    "recipe 'mine': unknown task 'text2'": SMOKE.replace(
         "[other.train]", "").replace("[tasks.listops]", "[tasks.text2]"),
     "recipe 'mine': unknown attention variant 'primel'; did": f"{SMOKE}\n[variants.primel]",
     "recipe 'mine': unknown attention variant 'priml'; did": (
