@@ -124,7 +124,7 @@ BAD = {
     "warmup=5 exceeds steps=4;": {"settings": {"train": {"steps": 4, "warmup": 5}}},
     "possible; use --precision": {"settings": {"train": {"precision": "bf16"}}},
     "model.dropout=1: input should be less than 1": {"settings": {"model": {"dropout": "1"}}},
-    "option of model 'heds'; did you mean 'heads' or 'head'?": {"settings": {"model": {"heds": "1"}}},
+    "of model 'heds'; did you mean 'heads' or 'head'?": {"settings": {"model": {"heds": "1"}}},
     "possible; use --positions": {"settings": {"model": {"positions": "rotary"}}},
     # files
     "is not a file; print one with: harness list --budget laptop": None,
