@@ -95,3 +95,14 @@ def test_a_terminal_has_one_updated_line_and_a_pipe_a_line_for_each_message(stre
     bar = "[=  ] 1 of 3 runs done"
     line = f"{bar} | a run: step 5/9"[:39]
     assert before == ["", bar, line, "a result\n", line, "a run: step 5/9"] and last == ""
+
+
+@pytest.mark.slow
+def test_the_curves_of_chosen_runs_are_drawn(output, rejected, store):
+    store.write(make_record("softmax"))
+    store.write(make_record("primal"))
+    out = output("report", "--curves", "--attention", "primal")
+    assert out.count("curves.") == 3
+    text = (store.folder / "curves.csv").read_text()
+    assert "primal" in text and "softmax" not in text
+    assert "make one with: harness run" in rejected("report", "--curves", "--task", "text")

@@ -123,6 +123,17 @@ def test_accuracy_switches_dropout_off_and_leaves_the_model_as_it_was(tiny, prep
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+def test_bf16_computes_products_in_half_precision_with_parameters_in_fp32(tiny, prepare):
+    trainer = prepare(tiny(precision="bf16", batch=4))
+    kinds = []
+    inner = trainer.model.layers[0].feed_forward[0]
+    inner.register_forward_hook(lambda *call: kinds.append(call[2].dtype))
+    trainer.step(0)
+    trainer.evaluate(some(restore(tiny()).splits["dev"], 4))
+    assert kinds == [torch.bfloat16] * 2
+    assert {p.dtype for p in trainer.model.parameters()} == {torch.float32}
+
+
 def torchs(spec: TrainSpec) -> list[tuple[float, float]]:
     """Learning rate and beta1 of each step under PyTorch's `OneCycleLR`."""
     parameter = torch.nn.Parameter(torch.zeros(1))
