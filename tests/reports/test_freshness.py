@@ -9,7 +9,6 @@ import pytest
 from harness.cli.generated import GENERATORS, _screen
 from harness.cli.pages import is_current, pages_of, remedy
 from harness.recipes import declared
-from harness.records import families
 from harness.records.suites import find
 from reports.text import digest
 from zoo.registry import UserError
@@ -36,8 +35,6 @@ def files(make) -> dict[Path, bytes]:
     ids=lambda make: make.__name__,
 )
 def test_generated_files_are_those_of_the_records(make):
-    # Another test of this process may have listed other variants.
-    families._families.cache_clear()
     stale = [str(file) for file, content in files(make).items() if not is_current(file, content)]
     assert not stale, COMMAND
 

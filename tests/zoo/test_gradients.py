@@ -40,6 +40,13 @@ and fox are 1.2e-5, 1.1e-5, 1.9e-5 and 3.4e-5.
 """
 
 
+OF_TOKENS = {("log-linear", 10.0): 1.2e-5}
+"""Bounds of outputs and of gradients of single tokens; of others 1e-5.
+
+On an Intel with AVX512 this one is 1.07e-5, and 1.3e-6 with mechanism, norm and output in fp64.
+"""
+
+
 def results(layer: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
     """The outputs, and the gradients of decays."""
     with tap_outputs(layer) as taps:
@@ -86,8 +93,8 @@ def test_outputs_and_gradients_of_decays_of_any_strength_are_exact_in_fp32(name,
         for key, value in exact.items()
     }
     of_tokens = {key: e for key, e in errors.items() if key.endswith(("output", "tokens"))}
-    # At most 1e-5 on the processors of the decision, 1.07e-5 on another one.
-    assert len(of_tokens) > 1 and max(of_tokens.values()) <= 1.5e-5, of_tokens
+    assert len(of_tokens) > 1
+    assert max(of_tokens.values()) <= OF_TOKENS.get((name, shift), 1e-5), of_tokens
     assert max(errors.values()) <= PARAMETERS.get((name, shift), 1e-5), errors
 
 
