@@ -208,7 +208,7 @@ def published(of: Tables) -> pd.DataFrame:
     return found.join(of_runs, on=["row", "question"])
 
 
-def _rendered(template: str, of: Tables, **more: object) -> bytes:
+def _rendered(template: str, of: Tables, *, has_scaling: bool = False) -> bytes:
     columns = [column for form in of.matrix for column in of.table(form, "page").columns]
     legend: dict[str, dict[str, None]] = {}
     for column in columns:
@@ -217,7 +217,7 @@ def _rendered(template: str, of: Tables, **more: object) -> bytes:
         template, of=of, **of._asdict(), about=about(of), tex=tex,
         middle=of.suite.cost.middle_length, options=_options(of.suite), sentences=sentences(of),
         legend={"; ".join(headings): note for note, headings in legend.items() if note},
-        probe_tables=_probe_tables(of), correlations=correlations(of), **more,
+        probe_tables=_probe_tables(of), correlations=correlations(of), has_scaling=has_scaling,
     ).encode()  # fmt: skip
 
 
