@@ -1,6 +1,7 @@
 """The generated files are made from the committed records, and are up to date."""
 
 import json
+from difflib import unified_diff
 from functools import cache
 from pathlib import Path
 
@@ -29,14 +30,19 @@ def files(make) -> dict[Path, bytes]:
         return make(ROOT)
 
 
+def changes(file: Path, content: bytes) -> str:
+    old, new = file.read_text("utf-8").splitlines(), content.decode("utf-8").splitlines()
+    return "\n".join([*unified_diff(old, new, str(file), "from the records", n=0, lineterm="")][:20])
+
+
 @pytest.mark.parametrize(
     "make",
     [pytest.param(m, marks=[pytest.mark.slow] * (m.__name__ == "_reports")) for m in GENERATORS],
     ids=lambda make: make.__name__,
 )
 def test_generated_files_are_those_of_the_records(make):
-    stale = [str(file) for file, content in files(make).items() if not is_current(file, content)]
-    assert not stale, COMMAND
+    stale = {f: content for f, content in files(make).items() if not is_current(f, content)}
+    assert not stale, f"{COMMAND}\n" + "\n".join(map(changes, stale, stale.values()))
 
 
 @pytest.mark.slow
