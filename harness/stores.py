@@ -30,10 +30,7 @@ class Content:
     records: "Sequence[Record]"
     broken: "Sequence[Broken]"
     measured: "Sequence[CostRecord]"
-
-    @property
-    def is_published(self) -> bool:
-        return [store.resolve() for store in self.stores] == [PUBLISHED.resolve()]
+    is_published: bool  # Whether no row is of a user
 
     @cached_property
     def runs(self) -> "pd.DataFrame":
@@ -52,7 +49,8 @@ class Content:
         return rules_of(*self.stores)
 
 
-def content(*stores: Path, curves: bool = False) -> Content:
+def content(*stores: Path, curves: bool = False, published: bool | None = None) -> Content:
+    # By default the records are published if they are those of this package.
     from harness.records.store import CostStore, Store
 
     runs: dict[str, Record] = {}
@@ -65,7 +63,9 @@ def content(*stores: Path, curves: bool = False) -> Content:
         machines = {cost.spec.machine for cost in costs.values() or measured}
         runs, broken = {run.spec.id: run for run in records} | runs, [*others, *broken]
         costs = {c.spec.id: c for c in measured if c.spec.machine in machines} | costs
-    return Content(stores, [*runs.values()], broken, [*costs.values()])
+    if published is None:
+        published = [store.resolve() for store in stores] == [PUBLISHED.resolve()]
+    return Content(stores, [*runs.values()], broken, [*costs.values()], published)
 
 
 def results_of(suite: str, *stores: Path, curves: bool = False) -> Content:

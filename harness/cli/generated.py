@@ -64,7 +64,7 @@ def _documents(root: Path) -> Files:
 def _reports(root: Path) -> Files:
     # Runs of no suite are the experiments of docs/validity.md.
     folder, readme, tables = root / "results", root / "README.md", dict[str, bytes]()
-    content, text = stores.content(folder), readme.read_text("utf-8")
+    content, text = stores.content(folder, published=True), readme.read_text("utf-8")
     found = store.results_in(content)
     others = next((of for of in found.suites if of.suite.name == unnamed.NAME), None)
     # A next version of a suite has no page while its runs are made.

@@ -26,6 +26,8 @@ def files(make) -> dict[Path, bytes]:
             "reports.figures.style.images",
             lambda name, *_: dict.fromkeys((f"{name}.png", f"{name}.svg"), b""),
         )
+        # As where the package is installed: the records of the checkout are not its own.
+        patch.setattr("harness.stores.PUBLISHED", ROOT / "nowhere")
         patch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
         return make(ROOT)
 
