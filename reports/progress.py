@@ -26,6 +26,7 @@ NO_PROGRESS: Mapping[str, Any] = {
     "budget": 0,
 }  # fmt: skip
 
+OF_CURVES = ["dev_better", "evaluations", "unit", "train.steps"]  # The columns of runs with curves
 
 SOLVED = 90.0  # The accuracy in percent with which a position is solved
 
@@ -81,7 +82,7 @@ def progress(
     for (name, row), same in groups:
         question = str(name)
         part = _part(same, seeds.get(question, 1))
-        finals = same[same["role"] != "trial"]
+        finals = same.loc[same["role"] != "trial", OF_CURVES]
         found = [_run(run, ceilings.get(question)) for run in finals.to_dict("records")]
         to_ceiling = [steps for steps, _ in found]
         solved = bool(found) and not part and not any(map(math.isnan, to_ceiling))

@@ -113,7 +113,8 @@ class SuiteResults:
         return found
 
     def pairs(self) -> pd.DataFrame:
-        old = {(run.question, run.row) for run in self.seeds.itertuples() if run.outdated}
+        old = self.seeds.loc[self.seeds["outdated"].eq(True), ["question", "row"]]
+        old = {*old.itertuples(index=False, name=None)}
         tables = []
         for name, question in self.questions.items():
             pairs = statistics.pairs(question.compared, question.metric)
@@ -168,14 +169,15 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
     same = runs["declared"] == runs["question"].map(declared(suite))
     same &= runs["suite"] == suite.key
     for question in suite.questions if same.any() else ():
-        others = runs["question"] != question.name
         # Options of a variant alone: `+V` is another one for the last layer of A+V.
         usual = {f"{name}.{option}": value for name, options in question.variants.items()
                  for option, value in options.items()}  # fmt: skip
+        of_question = same & (runs["question"] == question.name)
         for path in usual.keys() & {*runs}:
-            alone = runs["attention"] == path.partition(".")[0]
-            alone &= ~runs["overrides"].str.contains(f'"{path}"')
-            same &= others | ~alone | runs[path].map(partial(eq, usual[path]))
+            alone = runs[of_question & (runs["attention"] == path.partition(".")[0])]
+            as_usual = alone["overrides"].str.contains(f'"{path}"')
+            as_usual |= alone[path].map(partial(eq, usual[path]))
+            same[alone.index[~as_usual]] = False
     return same
 
 

@@ -34,7 +34,8 @@ def files(make) -> dict[Path, bytes]:
 
 def changes(file: Path, content: bytes) -> str:
     old, new = file.read_text("utf-8").splitlines(), content.decode("utf-8").splitlines()
-    return "\n".join([*unified_diff(old, new, str(file), "from the records", n=0, lineterm="")][:20])
+    lines = unified_diff(old, new, str(file), "from the records", n=0, lineterm="")
+    return "\n".join([*lines][:20])
 
 
 @pytest.mark.parametrize(
