@@ -362,6 +362,17 @@ function curveChart() {
   });
 }
 
+// The curve of a field of the matrix, in the note at its pointer.
+function addCurve({ currentTarget: field }) {
+  const points = page.curves[field.dataset.question]?.[field.parentElement.dataset.row];
+  const note = $("small", field);
+  if (!points || $("svg", note)) return;
+  note.append(Plot.plot({
+    width: 220, height: 70, margin: 6, axis: null, ariaLabel: "training loss against steps",
+    marks: [Plot.line(points, { stroke: "currentColor" })],
+  }));
+}
+
 const drawAll = () => [costChart, stateChart, curveChart].forEach((chart) => chart());
 
 function refresh() {
@@ -387,6 +398,9 @@ async function start() {
     form.addEventListener("input", () => { refresh(); save(); });
   }
   addEventListener("hashchange", () => { if (location.hash.includes("=")) { restore(); refresh(); } });
+  for (const field of $$("td[data-question]")) {
+    for (const event of ["pointerenter", "focus"]) field.addEventListener(event, addCurve);
+  }
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawAll(); } });
   document.body.dataset.ready = true;

@@ -184,6 +184,18 @@ def test_pointing_at_a_chart_shows_its_numbers_and_the_crossover_is_marked(open_
     assert "loss" in page.locator("#curve-chart [aria-label=tip]").text_content()
 
 
+def test_pointing_at_a_field_shows_its_curve(open_page: Any):
+    page = open_page()
+    field = page.locator("tr[data-row=linear] td[data-question=parity]").first
+    assert field.locator("svg").count() == 0
+    field.hover()
+    field.locator("svg").wait_for()
+    # The loss falls from 3 to 1.
+    path = field.locator("svg path").get_attribute("d")
+    heights = [float(point.split(",")[1]) for point in re.findall(r"[\d.]+,[\d.]+", path)]
+    assert heights == sorted({*heights}) and len(heights) == 3
+
+
 def test_the_form_answers_refuses_and_explains(open_page: Any):
     page = open_page()
     first = members_of(page)
