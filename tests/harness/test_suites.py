@@ -295,7 +295,7 @@ def test_a_suite_trains_the_matched_models(call, file, monkeypatch):
 
 
 def test_a_row_that_cannot_be_matched_is_rejected_before_the_first_run(file, rejected, store):
-    argv = ["run", "--suite", file(), "-a", "softmax,primal", "--questions", "easy"]
+    argv = ["run", "--suite", file(), "-a", "softmax,primal", "--questions", "easy", "--no-cost"]
     argv += ["--match", "parameters"]
     line = rejected(*argv, "--set", "primal.rank=16")  # 1.6 % more
     assert "--match parameters: primal on mqar" in line and not store.read()[0]
