@@ -1,7 +1,7 @@
 """The pages of a store: what is shown of it, the results, the files, and comparisons of rows."""
 
 import warnings
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -217,12 +217,12 @@ def matrix_of(suite: Suite, store: Path, name: str) -> Tables | None:
     return _marked(of, found, {*of.answers["row"]}, (), name, ())
 
 
-def comparison(texts: Sequence[str], found: Results) -> tuple[pd.DataFrame, str]:
-    # Each text names two rows, A,B. Holm's correction counts the named comparisons of a question.
+def comparison(pairs: Iterable[Sequence[str]], found: Results) -> tuple[pd.DataFrame, str]:
+    # Each pair names two rows. Holm's correction counts the named comparisons of a question.
     # Parameters and state are of the whole models.
     answers = [of.answers for of in found.suites]
     rows = {row for table in answers for row in table["row"]}
-    named = [_pair(text, rows) for text in texts]
+    named = [_pair(names, rows) for names in pairs]
     compared = between(found.differences, named)
     sizes = pd.concat([of.answers.assign(table=of.suite.key) for of in found.suites] or [compared])
     for side in ("first", "second") if len(compared) else ():
@@ -254,10 +254,9 @@ def comparison(texts: Sequence[str], found: Results) -> tuple[pd.DataFrame, str]
     return compared, "\n".join(found_texts) or none
 
 
-def _pair(text: str, rows: set[str]) -> tuple[str, str]:
-    names = rows_in(split(text))
+def _pair(names: Sequence[str], rows: set[str]) -> tuple[str, str]:
     if len(names) != 2 or names[0] == names[1]:
-        raise UserError(f"--compare {text!r} names no two variants; give A,B")
+        raise UserError(f"--compare {','.join(names)!r} names no two variants; give A,B")
     require_known("variant of the tables", names, rows)
     return names[0], names[1]
 

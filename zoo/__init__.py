@@ -17,20 +17,22 @@ if TYPE_CHECKING:
     from zoo.contract import Attended, Attention, Size, Traits, Unsupported
     from zoo.encoder import EncoderLayer, TokensOnly
     from zoo.library import create, names, uses
+    from zoo.projected import ProjectedAttention
     from zoo.registry import UserError
     from zoo.replacement import replace
 
 __all__ = [
-    "Attended", "Attention", "EncoderLayer", "Size", "TokensOnly", "Traits", "Unsupported",
-    "UserError", "check", "create", "functional", "names", "packed", "replace", "transformers",
-    "uses",
+    "Attended", "Attention", "EncoderLayer", "ProjectedAttention", "Size", "TokensOnly", "Traits",
+    "Unsupported", "UserError", "check", "create", "functional", "names", "packed", "replace",
+    "transformers", "uses",
 ]  # fmt: skip
 
 # The module that defines a name, where it is not `zoo.contract`.
 _MODULE_OF = {
-    "EncoderLayer": "zoo.encoder", "TokensOnly": "zoo.encoder", "UserError": "zoo.registry",
-    "check": "zoo.conformance", "create": "zoo.library", "names": "zoo.library",
-    "replace": "zoo.replacement", "uses": "zoo.library",
+    "EncoderLayer": "zoo.encoder", "ProjectedAttention": "zoo.projected",
+    "TokensOnly": "zoo.encoder", "UserError": "zoo.registry", "check": "zoo.conformance",
+    "create": "zoo.library", "names": "zoo.library", "replace": "zoo.replacement",
+    "uses": "zoo.library",
 }  # fmt: skip
 
 _MODULES = ("functional", "packed", "transformers")

@@ -106,9 +106,9 @@ class Decay(nn.Module):
             return -log_rate.exp()[:, None, None] * step, step
 
 
-def small_steps(count: int) -> Float[Tensor, " count"]:
-    """Numbers whose softplus is log-uniform between 0.001 and 0.1."""
-    scale = torch.empty(count).uniform_(math.log(1e-3), math.log(1e-1)).exp()
+def small_steps(count: int, low: float = 1e-3, high: float = 1e-1) -> Float[Tensor, " count"]:
+    """Numbers whose softplus is log-uniform between `low` and `high`."""
+    scale = torch.empty(count).uniform_(math.log(low), math.log(high)).exp()
     return scale + torch.log(-torch.expm1(-scale))
 
 

@@ -17,7 +17,8 @@ class CostOptions(arguments.Shared):
         attention: A, MODULE:CLASS, or A,B,...; repeatable; without it, --rerun repeats what the
             store holds.
         lengths: FIRST:LAST by doubling, or a list: 256:16k or 1000,2k.
-        pass_: forward, train, packed, prefill, decode; separated by commas.
+        pass_: forward, train, packed, prefill, decode; separated by commas. packed is train on
+            rows of sequences of 1/2, 1/4, ... of the tokens.
         level: layer, or step for a whole model.
         batch: Samples, or tokens=K for K tokens in all.
         dim: Model width.

@@ -4,7 +4,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.arguments import names_in, rows_in, tasks_in
+from harness.arguments import names_in, rows_in, split, tasks_in
 from harness.cli.process import Answer
 
 
@@ -51,6 +51,8 @@ def report(options: ReportOptions) -> Answer:
     from reports import store as pages
     from reports.pages.suite import answers_of, terminal
 
+    # Before notes say how classes are typed.
+    compared = [rows_in(split(text)) for text in options.compare or ()]
     store, complete = require_folder(options.store), True
     content = stores.content(store, curves=options.curves or bool(options.tensorboard))
     if options.baselines:
@@ -64,8 +66,8 @@ def report(options: ReportOptions) -> Answer:
         questions=names_in([options.questions]) if options.questions else (),
     )  # fmt: skip
     if options.compare:
-        compared, text = pages.comparison(options.compare, found)
-        return Answer(text, compared.to_dict("records"))
+        table, text = pages.comparison(compared, found)
+        return Answer(text, table.to_dict("records"))
     folder = options.out or store
     files = pages.write_report(
         found, folder, latex=options.latex, curves=options.curves, tensorboard=options.tensorboard,

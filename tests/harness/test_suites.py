@@ -271,7 +271,7 @@ def test_a_class_is_not_checked_without_checks(call, file, monkeypatch):
 ])  # fmt: skip
 def test_a_matched_row_has_the_parameters_of_softmax_and_a_label_of_its_own(file, row, label):
     suite = suites.find(file('"linformer"', '"delta"'))
-    easy = suite.questions[0]
+    easy = suite.questions[0].model_copy(update={"rotary": ("delta", "primal")})
     rows = [of for of in suite.rows if of.label in (row, "softmax")]
     softmax, plain = (of[0] for of in specs_of(suite, easy, rows, "cpu"))
     _, (matched, other) = specs_of(suite, easy, rows, "cpu", "parameters")
@@ -281,11 +281,23 @@ def test_a_matched_row_has_the_parameters_of_softmax_and_a_label_of_its_own(file
     of = matched.question
     assert (of.suite, of.name, of.declared) == (suite.key, "easy", plain.question.declared)
     assert {matched.train.lr, other.train.lr} == {1e-3, 1e-2}
+    assert matched.model.positions == plain.model.positions == "rotary"
+
+
+def test_a_suite_trains_the_matched_models(call, file, monkeypatch):
+    found = []
+    monkeypatch.setattr("harness.suite._train", lambda _, rows, how: not found.extend(rows))
+    argv = ["run", "--suite", file(), "--no-cost", "-a", "softmax,primal", "--questions", "easy"]
+    assert call(*argv, "--match", "parameters")[0] == 0
+    assert [trials[0].row for trials in found] == [
+        "softmax[match=parameters]", "primal[match=parameters,rank=8]",
+    ]  # fmt: skip
 
 
 def test_a_row_that_cannot_be_matched_is_rejected_before_the_first_run(file, rejected, store):
-    argv = ["run", "--suite", file(), "-a", "softmax,primal", "--match", "parameters"]
-    line = rejected(*argv, "--set", "primal.rank=500")
+    argv = ["run", "--suite", file(), "-a", "softmax,primal", "--questions", "easy", "--no-cost"]
+    argv += ["--match", "parameters"]
+    line = rejected(*argv, "--set", "primal.rank=16")  # 1.6 % more
     assert "--match parameters: primal on mqar" in line and not store.read()[0]
 
 

@@ -13,6 +13,7 @@ from harness import stores
 from harness.cli import main
 from harness.records import suites
 from harness.records.results import TaskBaselines
+from harness.records.spec import flags_of
 from harness.records.store import BaselineStore, CertificateStore, CostStore, Store
 from reports.incomplete import as_typed
 from tasks import BASELINES_VERSION
@@ -183,7 +184,8 @@ def test_a_row_that_lacks_seeds_or_checks_is_marked_with_the_command_that_makes_
     for changes, marks in (({"partial": True}, 1), ({"version": "sha256:2"}, 1), ({}, 0)):
         certificates.write(certificate.model_copy(update=changes))
         assert call(*mine)[1].count("no checks") == marks
-    assert notes_in(call(*mine)[1])[0].startswith("* Mine lacks recall: 2 of 3 seeds. Complete it")
+    notes = notes_in(call(*mine, "--questions", "recall,copy")[1])
+    assert notes[0].startswith("* Mine lacks recall: 2 of 3 seeds; copy: not run. Complete it")
 
 
 def test_a_variant_that_is_named_is_never_left_out_without_a_word(call, mine, monkeypatch):
@@ -196,9 +198,19 @@ def test_a_variant_that_is_named_is_never_left_out_without_a_word(call, mine, mo
     monkeypatch.setattr("reports.store.entry_points", lambda group: points)
     assert notes_in(call(*mine)[1])[0].endswith("--attention my.module:Mine")
     assert as_typed("conv+A-b+A", {"A": "m:A"}) == "conv+MODULE:A-b+m:A"
+    flags = flags_of("A[match=parameters,rank=8]", "m:A")
+    assert flags == "--attention m:A --match parameters --set A.rank=8"
 
 
-def test_a_comparison_says_on_how_many_seeds_it_rests_and_how_large_both_models_are(call, mine):
+def test_a_comparison_says_on_how_many_seeds_it_rests_and_how_large_both_models_are(
+    call, mine, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("ZOO_VARIANTS", "")
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "from zoo.variants.none import NoAttention\nclass Mine(NoAttention):\n    pass\n"
+    (tmp_path / "own_mine.py").write_text(source)
+    (note,) = notes_in(call(*mine, "--compare", "primal,own_mine:Mine")[1])
+    assert note.startswith("* Mine lacks recall: 2 of 3") and note.endswith("own_mine:Mine")
     out = call(*mine, "--compare", "Mine,primal")[1]
     (line,) = (line for line in out.splitlines() if "mine@1, recall" in line)
     assert line.split()[-9:] == ["2", "/", "3", "123,456", "/", "123,456", "–", "/", "–"]

@@ -155,6 +155,8 @@ def test_the_correction_counts_the_comparisons_that_are_named_and_not_all_pairs(
     found = suite_frames.results().pairs()
     planned = between(found, [("primal", "softmax")])
     assert planned["p_holm"].tolist() == planned["p"].tolist()
+    ends = ["low", "difference", "high"]  # of pairs that are named in the other order
+    assert [*planned.iloc[0][ends]] == [-end for end in found.iloc[0][ends[::-1]]]
     # Not corrected for a second table, nor for a pair that is named twice.
     several = between(pd.concat([found, found.assign(table="other")]), 2 * [("primal", "softmax")])
     assert len(several) == 2 * len(planned)

@@ -102,6 +102,7 @@ def test_layers_in_a_sequential_pass_their_tokens_on_and_a_dropped_loss_is_a_war
     (create, "primal", {"feature_map": "cosin"}, "'cosin"),
     (create, "agf", {"a": -1.0, "b": -1.0}, "agf.a=-1.0"),
     (create, "retention", {"dim": 6}, "dim=6"),
+    (create, "mamba3", {"min_step": 1.0}, "mamba3.min_step=1.0"),
     (create, "differential", {"dim": 6, "version": "v1"}, "dim=6"),
     (create, "softmax", {"nhead": 2, "flash": 1}, "nhead is heads, flash is backend"),
     (encoder_layer, "none", {"dim_feedforward": 8}, "dim_feedforward is feed_forward"),

@@ -36,6 +36,11 @@ def test_a_fresh_linformer_attends_to_the_means_of_segments(rank, max_len):
         agree(layer.attend(*inputs, None), expected, outputs=(1e-5, 1e-6))
 
 
+def test_the_steps_of_mamba3_start_between_their_bounds():
+    steps = F.softplus(oracle.create("mamba3", causal=True, min_step=0.5, max_step=2.0).step_bias)
+    assert steps.min() >= 0.5 and steps.max() <= 2
+
+
 def test_reformer_draws_rotations_in_training_as_many_as_chunks_rounded_up_to_even():
     (q, _, v), layer = qkv(100), oracle.create("reformer", bucket=8).eval()
     before, expected = layer.rotations.clone(), layer.attend(q, q, v, None)

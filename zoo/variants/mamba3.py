@@ -12,6 +12,8 @@ shared by all heads, and t, r, l of each head, all linear in x,
 
 R rotates the pairs (0, 1), (2, 3), ... of the first channels, half of them by default, so that the
 state is one of complex numbers: it can count, and compute a parity, where that of `mamba2` cannot.
+A parity needs an angle of pi, so a step of 1: the first steps are far below, see `max_step`. No
+bound holds the angle there, so that it drifts at many times the length of training.
 The sum is the recurrence of `zoo.kernels.delta` for the tokens before, whose two terms are added
 first, and the token itself:
 
@@ -19,9 +21,9 @@ first, and the token itself:
     P_i = alpha_i P_(i-1) + alpha_i m_i k_(i-1) u_(i-1)^T
     S_i^T q_i = P_i^T q_i + lambda_i step_i (k_i . q_i) u_i
 
-softplus(c) starts log-uniform in (0.001, 0.1), b_k, b_q and D_h at 1. phi is summed in fp64: in
-fp32 its error is 0.007 after 32k tokens. Time O(n (chunk + state) d), state `state` * 2 d per
-layer, and the last k, u and phi: for equal sizes lower `state`.
+softplus(c) starts log-uniform in (`min_step`, `max_step`), b_k, b_q and D_h at 1. phi is summed in
+fp64: in fp32 its error is 0.007 after 32k tokens. Time O(n (chunk + state) d), state `state` * 2 d
+per layer, and the last k, u and phi: for equal sizes lower `state`.
 
 Deviations: this is the form of rank 1 (SISO). b_k and b_q have no weight decay. The layer has no
 convolution, as published; `Size.short_conv` convolves u, B and C, without an activation.
@@ -44,6 +46,7 @@ from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import last_tokens, zero_padding
 from zoo.projection import Projected, ShortConvolution
 from zoo.recurrent import Heads, in_heads, loops_or_chunks
+from zoo.registry import UserError
 from zoo.size import Size
 from zoo.spans import RealTokensFirst
 from zoo.traits import Traits
@@ -51,6 +54,7 @@ from zoo.variants import variants
 
 Gate = Float[Tensor, "b h n 1"]
 Angle = Float[Tensor, "b h n p"]  # The angle of each pair of channels
+Step = Annotated[float, Field(gt=0)]
 SLOWEST = 1e-4  # The least rate of decay
 
 
@@ -62,6 +66,7 @@ class Mamba3(RealTokensFirst):
         state: channels of a key, which all heads share but for a bias.
         expand: channels of the values of all heads, over the channels of a token.
         rotated: the part of the channels of a key that is rotated, in pairs.
+        min_step, max_step: bounds of the steps of heads at the start, up to what depends on x.
     """
 
     version = "1.0"
@@ -73,15 +78,18 @@ class Mamba3(RealTokensFirst):
 
     def __init__(
         self, size: Size, *, state: Count = 128, expand: Count = 2,
-        rotated: Annotated[float, Field(ge=0, le=1)] = 0.5,
+        rotated: Annotated[float, Field(ge=0, le=1)] = 0.5, min_step: Step = 0.001,
+        max_step: Step = 0.1,
     ) -> None:  # fmt: skip
         super().__init__(size)
+        if min_step > max_step:
+            raise UserError(f"mamba3.min_step={min_step} exceeds max_step={max_step}; lower it")
         inner, heads = expand * size.dim, size.heads
         self.widths, self.pairs = (inner, state, state), int(rotated * state) // 2
         self.query_key_value = nn.Linear(size.dim, sum(self.widths), bias=False)
         self.short_conv = ShortConvolution(size, sum(self.widths), activation=False)
         self.gates = nn.Linear(size.dim, 3 * heads + self.pairs, bias=False)
-        self.step_bias = nn.Parameter(small_steps(heads))
+        self.step_bias = nn.Parameter(small_steps(heads, min_step, max_step))
         self.key_norm, self.query_norm = (nn.RMSNorm(state, eps=EPS) for _ in range(2))
         self.key_bias, self.query_bias = (
             nn.Parameter(torch.ones(heads, 1, state)) for _ in range(2)
