@@ -30,20 +30,14 @@ DECAYS = {
 OF_DECAYS = "decay", "forget", "gates", "norm"
 
 PARAMETERS = {
-    ("log-linear", 10.0): 2e-5, ("mesa", -20.0): 2e-5, ("ssd", 5.0): 2e-5, ("kda", 5.0): 2e-5,
+    ("log-linear", 10.0): 5e-5, ("mesa", -20.0): 2e-5, ("ssd", 5.0): 2e-5, ("kda", 5.0): 2e-5,
     ("fox", 0.0): 5e-4,
 }  # fmt: skip
 """Bounds of parameters whose gradients cancel in the sum over tokens; of others 1e-5.
 
 With the mechanism in fp64, and projections and norm in fp32, the errors of log-linear, mesa, ssd
-and fox are 1.2e-5, 1.1e-5, 1.9e-5 and 3.4e-5.
-"""
-
-
-OF_TOKENS = {("log-linear", 10.0): 1.2e-5}
-"""Bounds of outputs and of gradients of single tokens; of others 1e-5.
-
-On an Intel with AVX512 this one is 1.07e-5, and 1.3e-6 with mechanism, norm and output in fp64.
+and fox are 1.2e-5, 1.1e-5, 1.9e-5 and 3.4e-5. Without vector instructions that of log-linear is
+2.4e-5, also with its norm and output in fp64.
 """
 
 
@@ -94,7 +88,7 @@ def test_outputs_and_gradients_of_decays_of_any_strength_are_exact_in_fp32(name,
     }
     of_tokens = {key: e for key, e in errors.items() if key.endswith(("output", "tokens"))}
     assert len(of_tokens) > 1
-    assert max(of_tokens.values()) <= OF_TOKENS.get((name, shift), 1e-5), of_tokens
+    assert max(of_tokens.values()) <= 1e-5, of_tokens
     assert max(errors.values()) <= PARAMETERS.get((name, shift), 1e-5), errors
 
 

@@ -57,10 +57,8 @@ def check_parameters(configuration: Configuration) -> Outcome:
 
     It is the same whatever else requires one, and after other forward passes.
     """
-    mask, count = padding_masks()[0], 0
-    missing: set[str] = set()
-    differ: set[str] = set()
-    for short_conv in (4, 0):
+    count, missing, differ = 0, set[str](), set[str]()
+    for short_conv, mask in product((4, 0), (padding_masks()[0], None)):
         layer, other = (configuration.layer(short_conv=short_conv, seed=seed) for seed in (1, 9))
         inputs = {"the tokens": random_tokens(3), **dict(layer.named_parameters())}
         (tokens, *names), count = inputs, max(count, len(inputs) - 1)
@@ -104,7 +102,7 @@ def _without_a_head(configuration: Configuration) -> set[str]:
 
 
 def _gradients_of(
-    layer: Attention, inputs: Mapping[str, Tensor], mask: Tensor, names: list[str],
+    layer: Attention, inputs: Mapping[str, Tensor], mask: Tensor | None, names: list[str],
     between: Iterable[Attention] = (),
 ) -> dict[str, Tensor]:  # fmt: skip
     # The layers in `between` are called with other tokens between the two passes.

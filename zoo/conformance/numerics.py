@@ -30,11 +30,12 @@ LOW_PRECISIONS = (
     (Setting(dtype=torch.float32, autocast=torch.bfloat16), 0.05, 0.15),
 )
 
-# Tensors of the same values, if all samples are equal, that are not contiguous.
+# Tensors of the same values, if all samples are equal, not contiguous or a part of a larger one.
 LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "transposed": lambda x: x.mT.contiguous().mT,
     "strided": lambda x: torch.stack([x, x], -1)[..., 0],
     "expanded": lambda x: x[:1].expand_as(x),
+    "sliced": lambda x: torch.stack([torch.zeros_like(x), x])[1],
 }
 
 
@@ -74,7 +75,7 @@ def check_layouts(configuration: Configuration) -> Outcome:
     """Outputs and gradients are the same for any layout of tokens, mask and gradient in memory."""
     layer, setting = configuration.layer(), Setting(training=True)
     tokens, gradient = (random_tokens(1, seed=seed).repeat(3, 1, 1) for seed in (2, 7))
-    mask, worst = SCATTERED[:1].repeat(3, 1), (0.0, "none")
+    mask = SCATTERED[:1].repeat(3, 1)
 
     def results(x: Tensor, real: Tensor | None, slope: Tensor) -> list[Tensor]:
         inputs = [x.detach().requires_grad_(), *layer.parameters()]
@@ -84,6 +85,9 @@ def check_layouts(configuration: Configuration) -> Outcome:
 
     real = gradient * mask[..., None]
     plain, padded = results(tokens, None, gradient), results(tokens, mask, real)
+    ones = torch.ones_like(tokens)
+    sums = (results(tokens, None, slope) for slope in (ones, ones[:1, :1, :1].expand_as(ones)))
+    worst = max(map(distance, *sums)), "the gradient of a sum"
     for layout, change in LAYOUTS.items():
         for name, expected, actual in (
             ("tokens", plain, results(change(tokens), None, gradient)),

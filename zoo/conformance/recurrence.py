@@ -29,7 +29,7 @@ STEPS, FEW_STEPS = LONG, 600
 PARTS = (140,), (70, 71, 140)
 
 EXACT_SETTINGS = (
-    (STEPS, Setting(heads=4, max_len=STEPS)),
+    (STEPS, Setting(heads=8, rotary=True, max_len=STEPS)),
     (LENGTH, Setting(training=True, heads=1, rotary=True, dropout=0.2, max_len=LENGTH)),
     (LENGTH, Setting(heads=3, dim=15, short_conv=4, dropout=0.2, max_len=LENGTH)),
 )

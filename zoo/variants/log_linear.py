@@ -85,6 +85,11 @@ class LogLinear(CausalHeads):
         with without_autocast(x):
             return weighted_sum(*inputs, self.chunk, limit)
 
+    def merge(self, x: Tokens, heads: Queries) -> Tokens:
+        # The norm in fp64: the gradient of a gate sums products of outputs and their gradients over
+        # all tokens, which the norm makes 0.
+        return super().merge(x, heads.double())
+
     def start(self, batch: int) -> State:
         # A matrix per head and level, and the number of tokens.
         sums, *rest = super().start(batch)

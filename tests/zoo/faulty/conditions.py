@@ -1,5 +1,7 @@
 """Defects that show at one size, in one layout, in a second call or in another order of calls."""
 
+from functools import cache
+
 import torch
 from torch.nn import functional as F
 
@@ -56,13 +58,16 @@ def stored(x):
     return x.as_strided(x.shape, torch.empty(x.shape, device="meta").stride())
 
 
-def across_blocks(h):
-    # The last token of a block of 256 depends on the next one.
-    if not h.layer.size.causal or h.y.shape[2] <= 2048:
-        return h.y
-    y = h.y.clone()
-    y[:, :, 255:-1:256] += 0.1 * h.real[:, :, 256::256]
-    return y
+def across_blocks(size):
+    # The last token of a block depends on the next one.
+    def leak(h):
+        if not h.layer.size.causal or h.y.shape[2] <= 2048:
+            return h.y
+        y = h.y.clone()
+        y[:, :, size - 1 : -1 : size] += 0.1 * h.real[:, :, size::size]
+        return y
+
+    return leak
 
 
 def beyond(length, change):
@@ -71,6 +76,11 @@ def beyond(length, change):
 
 def dropped(h, kept=lambda h: torch.rand_like(h.y) > h.layer.size.dropout):
     return h.y * kept(h) if h.layer.training and h.layer.size.dropout else h.y
+
+
+def rescaled_by_p(h):
+    p = h.layer.size.dropout
+    return dropped(h, lambda _: (torch.rand_like(h.y) > p) / p)
 
 
 def drawn_once(h, table={}):  # noqa: B006
@@ -87,21 +97,27 @@ def of_fourth_head(h):
 # fmt: off
 outputs(LONG_CAUSAL, Correct, LeaksAtMultiplesOf256=heads.not_causal(lambda n: n % 256 == 0),
     LeaksBeyond2048Tokens=heads.not_causal(lambda n: n > 2048),
-    LeaksAcrossBlocksOf256=across_blocks)
+    LeaksAcrossBlocksOf256=across_blocks(256), LeaksAcrossBlocksOf2048=across_blocks(2048))
 outputs("linear FLOPs", heads.LEAN, QuadraticAbove8192=beyond(8192, heads.of_every_pair))
 outputs("linear memory", heads.LEAN,
     AllocatesEveryPairAbove8192=beyond(8192, heads.allocating_every_pair))
-outputs("declared dropout", DROPS, DropsWithoutRescaling=dropped,
+outputs("declared dropout", DROPS, DropsWithoutRescaling=dropped, RescalesByP=rescaled_by_p,
     DrawsDropoutOnceAShape=drawn_once)
 outputs("all parameters get gradients", SharesGateFromFourthHeadOn=of_fourth_head)
 inputs("all parameters get gradients",
-    KeepsTensorsOnClass=lambda h: h._replace(k=KeepsOnClass.apply(h.k)))
+    KeepsTensorsOnClass=lambda h: h._replace(k=KeepsOnClass.apply(h.k)),
+    KeepsTensorsOnClassWithoutMask=lambda h: (
+        h._replace(k=h.k.tanh() if h.mask is not None else KeepsOnClass.apply(h.k))
+    ))
 inputs("gradients, long inputs",
     DetachesKeysBeyond1200Tokens=lambda h: (h._replace(k=h.k.detach()) if h.m > 1200 else h))
 inputs(LONG_PADDING, IgnoresMaskBeyond2048Tokens=masked(lambda h: h.n <= 2048))
 arguments("memory layouts",
     ReadsStorageOfTokens=lambda layer, x, context, mask: (
         stored(x), stored(x) if context is x else context, mask
+    ),
+    ReadsStorageFromItsStart=lambda layer, x, context, mask: (
+        x.as_strided(x.shape, x.stride(), 0) if x.is_contiguous() else x, context, mask
     ),
     ReadsStorageOfMask=lambda layer, x, context, mask: (x, context, stored(mask)))
 tracking(
@@ -112,6 +128,7 @@ tracking(
 for name, slope in (
     ("ZeroForExpandedGradient",
      lambda slope: slope if slope.is_contiguous() else torch.zeros_like(slope)),
+    ("ZeroForGradientOfSum", lambda slope: slope if slope.stride(-1) else 0 * slope),
     ("ReadsStorageOfGradient", stored),
 ):  # fmt: skip
     variant("memory layouts", name, Bidirectional,
@@ -124,6 +141,22 @@ TABLE = {}
 LAST = None
 
 
+class Last:
+    token = None
+
+
+LAST_OF_OBJECT = Last()
+
+
+@cache
+def kept(value):
+    return value
+
+
+def append(x, lengths=[]):  # noqa: B006
+    lengths.append(x.shape)
+
+
 def remember(layer, x, *_):
     global LAST
     LAST = x.mean()
@@ -131,7 +164,12 @@ def remember(layer, x, *_):
 
 writes("side-effect-free forward",
        AppendsToListOfModule=lambda layer, x, *_: CALLS.append(x.shape),
-       RemembersInModule=remember)  # fmt: skip
+       RemembersInModule=remember,
+       RemembersInOtherModule=lambda layer, x, *_: setattr(heads, "last", x.mean()),
+       RemembersInObject=lambda layer, x, *_: setattr(LAST_OF_OBJECT, "token", x.mean()),
+       RemembersInFunction=lambda layer, x, *_: setattr(append, "last", x.mean()),
+       AppendsToDefault=lambda layer, x, *_: append(x),
+       CachesByValue=lambda layer, x, *_: kept(x.mean().item()))  # fmt: skip
 
 
 def with_dropout_in_prefill(self, x, mask=None, state=None):

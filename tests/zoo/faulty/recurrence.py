@@ -69,6 +69,10 @@ steps(
     StepDiffersAfter1000=lambda layer, x, before, tokens, after: (
         torch.where(before[0][:, None] > 1000, 1.01 * tokens, tokens), after
     ),
+    StepDiffersForManyHeads=lambda layer, x, before, tokens, after: (
+        tokens * (1 + 0.01 * (layer.size.heads > 4)), after
+    ),
+    StopsCountingAt1000=counting(lambda count: count.clamp_max(1000)),
     KeepsStateInBf16=in_bf16,
     RoundsStepsUnderAutocast=lambda layer, x, before, tokens, after: (
         tokens, (*after[:-1], after[-1].bfloat16().to(after[-1].dtype) if autocast() else after[-1])
