@@ -21,8 +21,7 @@ from harness.records.cost import (
     step_recipe,
 )
 from harness.records.fields import require_known
-from harness.records.models import Encoder
-from harness.records.spec import RunSpec
+from harness.records.spec import Encoder, RunSpec
 from harness.records.toml_files import validated
 from zoo.composition import Composition
 from zoo.contract import Size, Unsupported

@@ -6,12 +6,10 @@ from typing import Any, cast
 
 import torch
 
-from harness.classifier import Classifier, Stack
 from harness.data import data_of
-from harness.model import build_model
+from harness.model import Classifier, Stack, build_model
 from harness.records.cost import STEP, CostSpec
-from harness.records.models import Encoder
-from harness.records.spec import TrainSpec
+from harness.records.spec import Encoder, TrainSpec
 from harness.train import Trainer, autocast
 from tasks.contract import Split
 from zoo.composition import Composition, build

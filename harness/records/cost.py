@@ -20,9 +20,8 @@ from harness.records.fields import (
     Seconds,
     Time,
 )
-from harness.records.models import Model
 from harness.records.record import Environment
-from harness.records.spec import RunSpec, TaskSpec, TrainSpec, label_of
+from harness.records.spec import Model, RunSpec, TaskSpec, TrainSpec, label_of
 from harness.records.versions import line_of
 from zoo.registry import Value
 

@@ -25,8 +25,7 @@ from pydantic import Field, model_validator
 
 from harness.records.cost import Pass
 from harness.records.fields import Count, Frozen, Precision, Rate, require_known
-from harness.records.models import Positions
-from harness.records.spec import by_option, label_of
+from harness.records.spec import Positions, by_option, label_of
 from harness.records.toml_files import Parts, Table, merged, read_toml, validated
 from zoo.registry import UserError, Value, layers_in, unknown
 

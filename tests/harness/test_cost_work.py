@@ -20,8 +20,8 @@ from zoo.cost import flops
 from zoo.registry import UserError
 
 N, D, B = 96, 32, 3
+# FLOPs of the projections of query, key, value and output.
 PROJECTIONS = 8 * B * N * D**2
-"""FLOPs of the projections of query, key, value and output."""
 MODEL = encoder(dim=D, feed_forward=64, head=64, dropout=0.1)
 
 
@@ -80,7 +80,6 @@ def test_packed_rows_are_sequences_of_half_the_tokens_then_of_half_the_rest(monk
 
 
 def step_of_run(run, operation="train"):
-    """The cost of the step or the evaluation of a run."""
     return {spec.operation: spec for spec in of_run(run, "here", 1)}[operation]
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from harness.data import restore
-from harness.layer_inputs import inputs_of_layers, scale_logits, spread_of_logits
+from harness.layer_inputs import inputs_of_layers, scale_logits
 from harness.model import build_model
 from zoo.library import create
 
@@ -25,4 +25,3 @@ def test_logits_have_the_deviation_that_is_requested():
     q, k = layer.query(x), layer.context(x)[..., :8]
     scores = torch.stack([q[..., i : i + 4] @ k[..., i : i + 4].mT / 2 for i in (0, 4)])
     assert scores.std().item() == pytest.approx(2.5, rel=1e-4)
-    assert spread_of_logits(layer, x) == pytest.approx(2.5, rel=1e-4)

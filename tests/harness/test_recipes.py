@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from harness import recipes
 from harness.data import restore
-from harness.provenance import options_of
+from harness.environment import options_of
 from harness.records import suites
 from harness.records.spec import TrainSpec
 from tasks import names as task_names
@@ -18,7 +18,6 @@ from zoo.variants import variants
 
 
 def resolved(attention="softmax", task="listops", recipe="paper", settings=None):
-    """The specification of a request; its data are not read."""
     return requested(attention, task, recipe=str(recipe), **(settings or {}))
 
 
@@ -71,8 +70,6 @@ def test_every_recipe_resolves_every_variant_once_for_each_set_of_options(recipe
 
 @pytest.fixture
 def file(tmp_path):
-    """Writes a recipe file: the text of a built-in recipe, with replacements."""
-
     def write(base: str, *changes: tuple[str, str], name: str = "mine"):
         text = recipes.show(base)
         for old, new in changes:
@@ -111,6 +108,7 @@ model = { heads = 8 }
 
 SMOKE = recipes.show("smoke")
 
+# Part of the message that answers a request, or the text of a recipe file.
 BAD = {
     "unknown recipe 'papr'; did you mean 'paper'": {"recipe": "papr"},
     "; use recipe 'laptop' or 'smoke'": {"task": "mqar"},
@@ -150,7 +148,6 @@ BAD = {
     f"{owner}.{name}=True is a boolean": f"[other.{owner}]\n{name} = true\n"
     for owner, name in zip(("model", "train"), ("dropout", "steps"), strict=True)
 }  # fmt: skip
-"""Part of the message that answers a request, or the text of a recipe file."""
 
 
 @pytest.mark.slow_after(15)

@@ -19,9 +19,8 @@ from harness.records import suites
 from harness.records.frame import of_records
 from harness.records.spec import unmatched
 from harness.records.store import CostStore
-from harness.runs import Execution
+from harness.runs import Execution, parameters
 from harness.suite import copy_published, specs_of
-from harness.tuning import parameters
 from reports.first import text
 from reports.store import _named
 from tests.conftest import ROOT
@@ -71,8 +70,6 @@ model = { depth = 1 }
 
 @pytest.fixture
 def file(tmp_path):
-    """Writes a suite file, with a text of it replaced."""
-
     def write(old="", new=""):
         (tmp_path / "mine.toml").write_text(SUITE.replace(old, new) if old else SUITE)
         return str(tmp_path / "mine.toml")
