@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from harness.cli.options import add_command
-from harness.cli.process import Answer, invoke
+from harness.cli.process import Answer, add_command, invoke
 from harness.records.store import CostStore
 from tests.reports.conftest import make_cost, make_record
 
