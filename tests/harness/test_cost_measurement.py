@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from harness.costs import measurement, plan
-from harness.costs.work import TimedCall
 from harness.records.cost import Limits, softmax_by
 from harness.records.fields import Quartiles
 from harness.timing import (
@@ -26,7 +25,7 @@ from zoo.contract import Unsupported
 MIB = 2**20
 
 
-def call_of(clock: Clock, seconds: float, mib: int) -> TimedCall:
+def call_of(clock: Clock, seconds: float, mib: int) -> measurement.TimedCall:
     # The module has a frozen bias.
     module = torch.nn.Linear(5, 3)
     module.bias.requires_grad_(False)
@@ -35,7 +34,7 @@ def call_of(clock: Clock, seconds: float, mib: int) -> TimedCall:
         clock.now += seconds
         torch.empty(mib * MIB, dtype=torch.uint8)
 
-    return TimedCall(call, module)
+    return measurement.TimedCall(call, module)
 
 
 @pytest.fixture
@@ -59,8 +58,7 @@ def calls(monkeypatch, clock):
             raise found
         return found
 
-    for name in ("measurement", "work"):
-        monkeypatch.setattr(f"harness.costs.{name}.prepare", prepare)
+    monkeypatch.setattr(measurement, "prepare", prepare)
     return calls
 
 
