@@ -44,8 +44,6 @@ from zoo.variants import variants
 
 @dataclass(frozen=True)
 class Row:
-    """The records of a row of a suite in `store`."""
-
     store: Path
     suite: Suite
     label: str

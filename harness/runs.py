@@ -57,8 +57,6 @@ MOST_VALUES = 1_000  # Values of the field of a sweep, at most
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """The execution of runs; see the options of `harness run`."""
-
     store: Path = Path("runs")
     resources: engines.Resources = field(default_factory=engines.Resources)
     cost: bool = True

@@ -62,8 +62,6 @@ STEP: Mapping[str, Any] = {
 
 
 class CostSpec(Identified):
-    """One measurement of a cost sweep."""
-
     attention: str  # The variant, or `A+B` if `level` is `step`
     # Those that differ from the defaults, by variant; in `overrides` by `VARIANT.OPTION`
     options: dict[str, dict[str, Value]]
@@ -143,8 +141,6 @@ class Limits(Frozen):
 
 
 class Measured(Frozen):
-    """The values of a measurement that ended in `ok`."""
-
     seconds: Quartiles  # Of one call
     samples: Count
     # Seconds relative to softmax by `reference`, measured alternately; None if SDPA softmax has too
@@ -177,8 +173,6 @@ class Measured(Frozen):
 
 
 class CostRecord(Frozen):
-    """One measurement of a cost sweep; see also `harness.records.record.Record`."""
-
     schema_version: Literal[4] = 4
     spec: CostSpec
     status: CostStatus

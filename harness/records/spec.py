@@ -20,8 +20,6 @@ Positions = Literal["learned", "rotary", "none"]
 
 
 class Transformer(Frozen):
-    """The fields of all transformers around a variant."""
-
     depth: Count
     dim: Count
     heads: Count
@@ -34,8 +32,6 @@ class Transformer(Frozen):
 
 
 class SequenceModel(Transformer):
-    """A transformer of our layers."""
-
     # Taps of the convolution behind the projections of queries, keys and values; 0 for none. See
     # `zoo.projection`.
     short_conv: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -53,8 +49,6 @@ class SequenceModel(Transformer):
 
 
 class Encoder(SequenceModel):
-    """The model of sequences: see `harness.model`."""
-
     kind: Literal["encoder"] = "encoder"
     # Hidden width of the classifier; 0 for a linear one
     head: Annotated[int, Field(ge=0, lt=2**63)]
@@ -81,8 +75,6 @@ class VisionTransformer(Transformer):
 
 
 class DecisionTransformer(SequenceModel):
-    """The model of trajectories: see `harness.model`; a step has its time."""
-
     kind: Literal["decision"] = "decision"
     positions: Literal["learned", "rotary"]
 
@@ -98,8 +90,6 @@ MODELS: Mapping[str, type[Encoder | VisionTransformer | DecisionTransformer]] = 
 
 
 class Augment(Frozen):
-    """The augmentation of images in training."""
-
     transform: Literal["none", "crop", "deit"] = "none"  # See `tasks.data.images`
     mixup: Magnitude = 0.0  # Alpha of mixup (Zhang et al., 2018, arXiv 1710.09412); 0 for none
     # Alpha of CutMix (Yun et al., 2019, arXiv 1905.04899); 0 for none. With both, each batch has
@@ -108,8 +98,6 @@ class Augment(Frozen):
 
 
 class TrainSpec(Frozen):
-    """The recipe of the optimiser."""
-
     batch: Count
     steps: Count
     # Steps in which the rate rises linearly to `lr`, before `schedule`
@@ -186,8 +174,6 @@ class TrainSpec(Frozen):
 
 
 class TaskSpec(Frozen):
-    """A task, all its options, and its data."""
-
     name: str
     key: str  # `name@version[option=value,...]`, with the options that differ from the defaults
     options: dict[str, Value]
