@@ -20,8 +20,7 @@ from harness.arguments import meanings
 from zoo.registry import UserError, printable
 
 USAGE_ERROR: Any = typer.BadParameter.__base__  # Of click, or of Typer's copy of it
-# The help of options that many commands have.
-TEXTS = {
+TEXTS = {  # The help of options that many commands have
     "store": "Folder of records, a JSON file a run",
     "as_json": "Print one JSON document; progress goes to stderr",
 }
@@ -111,14 +110,15 @@ def add_command(app: typer.Typer, function: Callable[..., Any]) -> None:
     # The options are parameters of `function`, or fields of its only parameter, a dataclass; their
     # help is in the docstring. A command with an `Answer` has `--json` as well.
     kind: Any = next((p.annotation for p in inspect.signature(function).parameters.values()), None)
-    documented = kind if is_dataclass(kind) else function
+    of_class = bool(is_dataclass(kind))
+    documented = kind if of_class else function
     texts = TEXTS | meanings(documented)
     options = [option(p.name, p.annotation, p.default, texts[p.name])
                for p in inspect.signature(documented).parameters.values()]  # fmt: skip
 
     @wraps(function)
     def command(*, as_json: bool = False, **values: Any) -> Any:
-        return function(kind(**values)) if documented is kind else function(**values)
+        return function(kind(**values)) if of_class else function(**values)
 
     if inspect.signature(function).return_annotation is Answer:
         options.append(option("as_json", bool, False, texts["as_json"]))
