@@ -136,7 +136,7 @@ LARGE = [
     f"run -a none --over train.lr={MANY} | 12,000 values",
     f"run -a {'(' * 900}none{')' * 900} | 32 parentheses",
     f"run -a none*{'9' * 5000} | over 4096 characters", f"cost -a primal --batch {2**64}",
-    f"run -a none --seeds {'9' * 5000}", f"cost -a none --dim {'9' * 5000} | --dim",
+    f"run -a none --seeds {'9' * 5000} | seeds", f"cost -a none --dim {'9' * 5000} | --dim",
     f"run -a none --set train.steps={'9' * 5000} | train.steps",
     f"run -a none -t modular-addition --set modular-addition.symbols={2**20} | of memory",
     f"run -a none --workers {10**20} | --workers", f"run -a none --threads {TOO_MANY}",
