@@ -145,8 +145,7 @@ def pack(store: Path, out: Path, *, suite: str = "", row: str = "") -> tuple[lis
     certificates, else every record.
     """
     from harness.records.files import write_pages
-    from harness.records.published import every_line, merged
-    from harness.records.store import require_folder
+    from harness.records.store import every_line, merged, require_folder
 
     require_folder(store)
     if bool(suite) != bool(row):

@@ -5,7 +5,6 @@ import inspect
 import json
 import re
 import warnings
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -38,21 +37,16 @@ def described() -> dict[str, list[Any]]:
 def listed(name: str = "") -> Entry:
     # All of `described`, or the entry of a variant or task; with the packages that are installed.
     document = copy.deepcopy(described())
-    entries = _entries(document)
+    entries: dict[str, Entry] = {
+        entry["name"]: entry for kind in ("tasks", "variants") for entry in document[kind]
+    }
     if name and name not in entries:
-        # The generated file may be outdated.
-        entries = _entries(registered(plug_ins=True))
+        raise UserError(unknown("variant or task", name, entries))
     if "caveat" in entries.get(name, {}):
         entries[name]["baselines"] = _baselines(name)
     for entry in entries.values():
         entry["installed"] = {package: _is_installed(package) for package in entry["requires"]}
-    if name and name not in entries:
-        raise UserError(unknown("variant or task", name, entries))
     return entries[name] if name else document
-
-
-def _entries(document: Mapping[str, Sequence[Any]]) -> dict[str, Entry]:
-    return {entry["name"]: entry for kind in ("tasks", "variants") for entry in document[kind]}
 
 
 def _baselines(task: str) -> dict[str, str]:

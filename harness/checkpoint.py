@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from harness.provenance import is_outdated
+from harness.environment import is_outdated
 from harness.records import files
 from harness.records.fields import require_known
 from harness.records.record import Record

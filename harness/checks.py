@@ -8,8 +8,7 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from harness.environment import describe
-from harness.provenance import version_of
+from harness.environment import describe, version_of
 from harness.questions import composed
 from harness.records.fields import now
 from harness.records.results import Certificate, CheckResult

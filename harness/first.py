@@ -18,9 +18,8 @@ from harness.records.frame import of_records
 from harness.records.spec import RunSpec
 from harness.records.suites import Suite, SuiteQuestion, SuiteRow
 from harness.records.versions import built_in, is_current
-from harness.runs import Execution, execute
+from harness.runs import Execution, at_rate, execute, finals
 from harness.suite import layer_costs, rows_of, specs_of
-from harness.tuning import at_rate, finals
 from zoo.registry import UserError
 
 LOG = logging.getLogger(__name__)

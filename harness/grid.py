@@ -14,13 +14,11 @@ import torch
 
 from harness.data import is_out_of_memory, restore
 from harness.engines import Resources, start
-from harness.environment import use_threads
+from harness.environment import is_foreign, is_outdated, use_threads
 from harness.model import build_model, require_fit
-from harness.provenance import is_foreign, is_outdated
-from harness.records.overview import summary
 from harness.records.record import Record
 from harness.records.spec import RunSpec
-from harness.records.store import Store
+from harness.records.store import Store, summary
 from harness.runner import Result, execute, execute_elsewhere, title
 from zoo.contract import Unsupported
 from zoo.registry import UserError, build, in_one_line

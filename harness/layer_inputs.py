@@ -71,15 +71,10 @@ def layers_of(
 
 
 def scale_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"], deviation: float) -> None:
-    factor = deviation / spread_of_logits(layer, x)
-    with torch.no_grad():
-        layer.query.weight.mul_(factor)
-        layer.query.bias.mul_(factor)
-
-
-def spread_of_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"]) -> float:
     heads = layer.size.heads
     with torch.no_grad():
         q, k = layer.query(x), layer.context(x).chunk(2, -1)[0]
         q, k = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, k))
-        return (q @ k.mT / math.sqrt(q.shape[-1])).std().item()
+        factor = deviation / (q @ k.mT / math.sqrt(q.shape[-1])).std()
+        layer.query.weight.mul_(factor)
+        layer.query.bias.mul_(factor)

@@ -10,8 +10,7 @@ from harness import recipes
 from harness.data import data_of
 from harness.environment import pick_precision
 from harness.records.fields import Device, Frozen, require_known
-from harness.records.models import MODELS, Positions
-from harness.records.spec import Question, RunSpec, TaskSpec, TrainSpec, field_at
+from harness.records.spec import MODELS, Positions, Question, RunSpec, TaskSpec, TrainSpec, field_at
 from harness.records.suites import Suite, SuiteQuestion
 from harness.records.toml_files import validated
 from tasks import Task, create

@@ -15,20 +15,28 @@ from harness import recipes
 from harness.arguments import rows_in
 from harness.checks import is_certified
 from harness.data import data_of
-from harness.provenance import is_foreign, is_outdated
+from harness.environment import is_foreign, is_outdated
 from harness.questions import RATE
 from harness.records.cost import CostRecord
 from harness.records.files import file_lines
 from harness.records.frame import of_records
-from harness.records.published import KINDS, Line, file_of, line
 from harness.records.record import Record
 from harness.records.results import Certificate
 from harness.records.spec import flags_of, unmatched
-from harness.records.store import Broken, CertificateStore, CostStore, Store
+from harness.records.store import (
+    KINDS,
+    Broken,
+    CertificateStore,
+    CostStore,
+    Line,
+    Store,
+    file_of,
+    line,
+)
 from harness.records.suites import Suite, SuiteRow, find
 from harness.runner import run
+from harness.runs import at_rate, best, differ, due
 from harness.suite import has_form, layer_costs, recipe_and_task
-from harness.tuning import best, beyond, differ, has_solved
 from zoo.contract import CAUSAL_SUFFIX
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -36,8 +44,6 @@ from zoo.variants import variants
 
 @dataclass(frozen=True)
 class Row:
-    """The records of a row of a suite in `store`."""
-
     store: Path
     suite: Suite
     label: str
@@ -159,20 +165,20 @@ def missing_runs(row: Row) -> Iterator[str]:
             seeds = {run.spec.seed for run in runs}
             yield from (f"{question.name} seed {s}" for s in question.seeds if s not in seeds)
             continue
-        trials = {run.spec.values[RATE]: run for run in runs if run.spec.role == "trial"}
-        first = trials.get(runs[0].spec.question.train.lr) if runs else None
-        is_solved = first is not None and has_solved(first)
-        rates = [rate for rate in question.rates if rate not in trials and not is_solved]
-        if not rates and not is_solved and (further := beyond([*trials.values()])):
-            rates = [further.train.lr]
-        yield from (f"{question.name} trial {RATE}={rate}" for rate in rates)
-        if chosen := best(trials.values()):
+        made = [run for run in runs if run.spec.role == "trial"]
+        if not made:
+            yield f"{question.name} trials"
+            continue
+        trials = [at_rate(made[0].spec, rate) for rate in question.rates]
+        missing = due(trials, made)
+        yield from (f"{question.name} trial {RATE}={trial.train.lr}" for trial in missing)
+        if chosen := best(made):
             rate = chosen.spec.values[RATE]
             finals = {run.spec.seed: run for run in runs
                       if run.spec.role == "final" and run.spec.values[RATE] == rate}  # fmt: skip
             seeds = [*question.seeds, *(question.more_seeds if differ([*finals.values()]) else ())]
-            missing = (seed for seed in seeds if seed not in finals)
-            yield from (f"{question.name} {RATE}={rate} seed {seed}" for seed in missing)
+            of_rate = f"{question.name} {RATE}={rate}"
+            yield from (f"{of_rate} seed {seed}" for seed in seeds if seed not in finals)
 
 
 def _has_form(row: Row, *, causal: bool) -> bool:

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
 
-from harness import checkpoint, provenance
-from harness.answers import by_cluster, roll_out
+from harness import checkpoint, environment
 from harness.data import is_out_of_memory, restore
 from harness.environment import is_same_machine, keep_freed_memory, merge_commits, use_threads
 from harness.interrupts import Interrupts
 from harness.model import attentions, build_model, trainable
+from harness.records.answers import ClusterValues, CorrectAnswers
 from harness.records.cost import SDPA, softmax_by, step_recipe
 from harness.records.fields import now
 from harness.records.locks import Lock
@@ -25,8 +27,9 @@ from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.records.versions import TRAINING, line_of_run
 from harness.train import DivergedError, Progress, Trainer, autocast, fit
-from tasks.contract import SPLITS, Split, Task
+from tasks.contract import SPLITS, Batch, Split, Task
 from tasks.control.control import Control
+from tasks.control.windows import Windows
 from zoo.cost import backends, flops, state_bytes
 from zoo.registry import UserError, in_one_line
 
@@ -53,9 +56,9 @@ class Attempt:
         self.save_every, self.clock, self.save_at = save_every, clock, 0.0
         self.interrupts = Interrupts()
         self.started, self.start = now(), time.perf_counter()
-        self.environment = provenance.environment_of(spec, self.data.task)
-        self.versions = provenance.versions_of(spec.variants)
-        self.files = provenance.files_of(spec.task)
+        self.environment = environment.environment_of(spec, self.data.task)
+        self.versions = environment.versions_of(spec.variants)
+        self.files = environment.files_of(spec.task)
         self.version = line_of_run(self.versions, TRAINING)
         self.progress.environment, self.progress.version = self.environment, self.version
         self.parameters: int | None = None
@@ -69,9 +72,9 @@ class Attempt:
             spec=spec, status=status, reason=reason, started=self.started,
             environment=self.environment, versions=self.versions, training=TRAINING,
             files=self.files,
-            expected_failures=provenance.expected_failures_of(spec, self.data.task),
-            is_baseline=provenance.is_baseline(spec.variants), options=provenance.options_of(spec),
-            metric=data.metric,
+            expected_failures=environment.expected_failures_of(spec, self.data.task),
+            is_baseline=environment.is_baseline(spec.variants),
+            options=environment.options_of(spec), metric=data.metric,
             dev_metric=data.dev_metric if data.dev_metric != data.metric else None,
             parameters=self.parameters, flops=self.flops, backend=self.backend,
             state_bytes=self.state_bytes, curve=self.progress.curve, final=final,
@@ -171,6 +174,54 @@ class Attempt:
             sample = by_cluster(trainer.evaluate(split).values, split)
             found[name] = Probe(score=metric.value(sample.mean), sample=sample)
         return found
+
+
+def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers | ClusterValues:
+    if values.dtype == torch.bool:
+        return _bits(values, split)
+    _, clusters = clusters_of(split).unique(return_inverse=True)
+    counted = split.answers.counted(split.targets)
+    sizes, sums = (
+        clusters.bincount(of_examples.cpu().double().flatten(1).sum(1)).tolist()
+        for of_examples in (counted, values)
+    )
+    return ClusterValues(sizes=tuple(map(round, sizes)), sums=tuple(sums))
+
+
+def _bits(correct: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers:
+    clusters, counted = clusters_of(split), split.answers.counted(split.targets).cpu()
+    of_example = counted.long().flatten(1).sum(1) if counted.dim() > 1 else counted.long()
+    answers = clusters.bincount(of_example.double()).long()
+    # Stable sorts: by the cluster's number of answers, then by cluster, then by example.
+    order = clusters.argsort(stable=True)
+    order = order[answers[clusters][order].argsort(stable=True)]
+    sizes = answers[clusters[order].unique_consecutive()]
+    return CorrectAnswers.pack(correct.cpu()[order][counted[order]].tolist(), sizes.tolist())
+
+
+def clusters_of(split: Split) -> Int[Tensor, " n"]:
+    # A document of Retrieval is in many examples; the other sequence of an example is ignored.
+    if split.clusters is not None:
+        return split.clusters.cpu().long()
+    ids = split.sequence_ids.cpu().long()
+    uses = ids.flatten().bincount()[ids]
+    return ids.gather(1, uses.argmax(1, keepdim=True))[:, 0]
+
+
+def roll_out(trainer: Trainer, task: Control, test: Split) -> ClusterValues:
+    trainer.model.eval()
+
+    @torch.inference_mode()
+    def act(windows: Windows, count: int) -> Float[Tensor, "e a"]:
+        windows = windows.to(trainer.device)
+        mask = torch.arange(windows.shape[1], device=trainer.device) < count
+        batch = Batch(
+            windows[:, None], mask.expand(windows.shape[:2])[:, None], windows[..., -task.classes :]
+        )
+        return trainer.scores(batch)[:, count - 1].float().cpu()
+
+    returns = [task.references().normalised(value) for value in task.returns(act, test)]
+    return ClusterValues(sizes=(1,) * len(returns), sums=tuple(returns))
 
 
 def counts_of(model: torch.nn.Module, train: Split, spec: RunSpec, task: Task) -> tuple[int, str]:

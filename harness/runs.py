@@ -2,46 +2,61 @@
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from harness import baselines, engines, environment, grid, recipes, tuning
+import torch
+
+from harness import baselines, engines, environment, grid, recipes
 from harness.costs import sweep
-from harness.data import forget
+from harness.data import forget, restore
+from harness.environment import covered
 from harness.events import require_tensorboard, write_events
 from harness.interrupts import continued
-from harness.provenance import covered
+from harness.model import build_model, require_fit, trainable
 from harness.questions import (
     NONE,
+    RATE,
     SHARED,
     Settings,
     Texts,
     composed,
+    name_of,
     question_of,
     require_used,
     spec_of,
 )
-from harness.records.cost import CostRecord
+from harness.records.cost import REFERENCE, CostRecord
+from harness.records.fields import Device
 from harness.records.files import require_writable
-from harness.records.frame import newest, of_records
+from harness.records.frame import best_trials_first, newest, of_records
 from harness.records.record import Record
 from harness.records.spec import Question, RunSpec
 from harness.records.store import BaselineStore, Store
 from harness.runner import reason_of
-from zoo.registry import UserError
+from zoo.composition import Composition
+from zoo.contract import Unsupported
+from zoo.registry import UserError, Value
 
 LOG = logging.getLogger(__name__)
-TASK, SEEDS, TUNED_SEEDS = "listops", (0,), (1, 2, 3, 4, 5)  # Defaults
+USUAL_TASK, SEEDS, TUNED_SEEDS = "listops", (0,), (1, 2, 3, 4, 5)  # Defaults
 Outcomes = list[tuple[Record, bool]]  # The record of each run, and whether it was made now
+
+WIDTH = "model.feed_forward"  # The field that makes models of equal size
+TOLERANCE = 0.01  # Relative difference of parameters that remains, at most
+TASK = "task"  # Owner of the options of the task of a sweep, in place of its name
+TRIAL_SEED = 0  # The seed of all trials; final runs have other seeds
+MOST_BEYOND = 3  # Trials of a row at rates beyond its grid, at most
+MOST_SPREAD = 4.0  # The points by which the scores of seeds differ without more seeds
+MOST_VALUES = 1_000  # Values of the field of a sweep, at most
 
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """The execution of runs; see the options of `harness run`."""
-
     store: Path = Path("runs")
     resources: engines.Resources = field(default_factory=engines.Resources)
     cost: bool = True
@@ -75,9 +90,9 @@ def compare(
         raise UserError("--over and --tune are not possible at once; leave one of them out")
     if seeds is None:
         seeds = TUNED_SEEDS if tune else SEEDS
-    if tune and tuning.TRIAL_SEED in seeds:
+    if tune and TRIAL_SEED in seeds:
         raise UserError(
-            f"seed {tuning.TRIAL_SEED} chooses the point of the grid, so it is not counted; give "
+            f"seed {TRIAL_SEED} chooses the point of the grid, so it is not counted; give "
             "for example --seeds 1,2,3"
         )
     question |= {"device": how.resources.device, "tune": tune, "match": match}
@@ -86,8 +101,6 @@ def compare(
         outcomes, count = choose(rows, seeds, how)
     else:
         specs = [spec for row in rows for spec in row]
-        if over:
-            tuning.require_one_processor(specs, Store(how.store))
         outcomes, count = execute(specs, how), len(specs)
     records = [record for record, _ in outcomes]
     if how.tensorboard:
@@ -104,13 +117,13 @@ def _rows(
     budget: str = "laptop", settings: Settings = NONE, **question: Any,
 ) -> list[list[RunSpec]]:  # fmt: skip
     recipe, names = recipes.find(budget), set[str]()
-    usual = recipe.question.task if recipe.question else TASK
+    usual = recipe.question.task if recipe.question else USUAL_TASK
     found: list[tuple[str, list[tuple[Question, Settings]]]] = []
     for task, attention in product(tasks or [usual], attentions):
-        varied: Sequence[Settings] = [settings]
+        swept: Sequence[Settings] = [settings]
         for path, values in over.items():
-            varied = tuning.varied(settings, path, values, task, attention)
-        found.append((attention, [(question_of(task, recipe, s, **question), s) for s in varied]))
+            swept = varied(settings, path, values, task, attention)
+        found.append((attention, [(question_of(task, recipe, s, **question), s) for s in swept]))
         for of, changes in found[-1][1]:
             names |= {*composed(of.variants, attention, changes)[0].names}
     require_used(settings, {*SHARED, *names, *(of.task.name for _, row in found for of, _ in row)})
@@ -121,16 +134,20 @@ def _rows(
         for attention, row in found
     ]  # fmt: skip
     for (path, values), row in product(over.items(), rows):
-        tuning.require_several(row[:: len(seeds)], path, values)
+        if len({spec.id for spec in row[:: len(seeds)]}) < 2:
+            raise UserError(
+                f"--over {path}={','.join(values)} gives one value, but runs of a sweep differ in "
+                "it; give two values or more that differ, or this one with --set"
+            )
     return rows
 
 
 def _specs(
     question: Question, attention: str, settings: Settings, seeds: Sequence[int], device: Any
 ) -> Iterator[RunSpec]:
-    width = tuning.matched(question, attention, settings, device) if question.match else {}
+    width = matched(question, attention, settings, device) if question.match else {}
     if question.grid:
-        yield from tuning.trials(question, attention, settings, device, width)
+        yield from trials(question, attention, settings, device, width)
         return
     for seed in seeds:
         yield spec_of(question, attention, settings, seed=seed, device=device, values=width)
@@ -154,26 +171,26 @@ def choose(
     rows: Sequence[Sequence[RunSpec]], seeds: Sequence[int], how: Execution,
     of_suite: bool = False,
 ) -> tuple[Outcomes, int]:  # fmt: skip
-    # A suite has the trials of `tuning.due`. Returns the records at the chosen points, the trials
+    # A suite has the trials of `due`. Returns the records at the chosen points, the trials
     # of rows without a finished one, and the number of records of complete rows.
     of_rows: list[list[Record]] = [[] for _ in rows]
-    missing = [tuning.due(row, []) if of_suite else [*row] for row in rows]
+    missing = [due(row, []) if of_suite else [*row] for row in rows]
     while any(missing):
         made = execute([trial for row in missing for trial in row], how)
-        trials = {record.spec.id: record for record, _ in made}
+        by_id = {record.spec.id: record for record, _ in made}
         for records, row, of_row in zip(of_rows, missing, rows, strict=True):
-            new = [trials[trial.id] for trial in row if trial.id in trials]
+            new = [by_id[trial.id] for trial in row if trial.id in by_id]
             records += new
-            row[:] = tuning.due(of_row, records) if of_suite and new else []
-    finals, ended = [], []
+            row[:] = due(of_row, records) if of_suite and new else []
+    due_finals, ended = [], []
     for records in of_rows:
-        if chosen := tuning.best(records):
-            finals += tuning.finals(chosen.spec, seeds)
+        if chosen := best(records):
+            due_finals += finals(chosen.spec, seeds)
         else:
             ended += ((trial, False) for trial in records)
-        for line in tuning.lines_of(records, chosen):
+        for line in lines_of(records, chosen):
             LOG.info(line)
-    outcomes = execute(finals, how) if finals else []
+    outcomes = execute(due_finals, how) if due_finals else []
     return [*outcomes, *ended], len(rows) * len(seeds)
 
 
@@ -193,3 +210,134 @@ def fit_baselines(records: Sequence[Record], folder: Path) -> bool:
             complete = False
             warnings.warn(f"no baselines of {spec.key}: {reason_of(error)}", stacklevel=2)
     return complete
+
+
+def trials(
+    question: Question, attention: str, settings: Settings, device: Device,
+    values: Mapping[str, Value] = MappingProxyType({}),
+) -> list[RunSpec]:  # fmt: skip
+    return [
+        spec_of(
+            question, attention, settings, seed=TRIAL_SEED, device=device,
+            role="trial" if question.grid else "", values={**values, **point},
+        )
+        for point in question.points
+    ]  # fmt: skip
+
+
+def matched(
+    question: Question, attention: str, settings: Settings, device: Device
+) -> dict[str, Value]:
+    # Unsupported variants keep the width of the recipe: their runs are skipped.
+    found, reference = (
+        spec_of(question, name, settings, device=device) for name in (attention, REFERENCE)
+    )
+    for compared in (found, reference):
+        require_fit(compared)
+    target, width = parameters(reference), found.model.feed_forward
+    try:
+        count = parameters(found)
+        per_unit = parameters(found, width + 1) - count
+        width = max(1, width + round((target - count) / per_unit))
+        count = parameters(found, width)
+    except Unsupported:
+        return {}
+    if abs(count - target) > TOLERANCE * target:
+        wider = "" if question.suite else " or a larger --set model.feed_forward"
+        raise UserError(
+            f"--match parameters: {attention} on {question.task.key} has {count:,} parameters "
+            f"at feed-forward width {width}, {REFERENCE} has {target:,}; leave {attention} "
+            f"out, or give other options{wider}"
+        )
+    return {WIDTH: width}
+
+
+def parameters(spec: RunSpec, width: int | None = None) -> int:
+    values = {} if width is None else {WIDTH: width}
+    with torch.random.fork_rng(devices=[]):
+        sized = spec.model_copy(update={"values": {**spec.values, **values}})
+        return trainable(build_model(sized, restore(spec).task))
+
+
+def best(records: Iterable[Record]) -> Record | None:
+    finished = {record.spec.id: record for record in records if record.final}
+    if not finished:
+        return None
+    return finished[best_trials_first(of_records(finished.values()))["id"].iloc[0]]
+
+
+def beyond(records: Sequence[Record]) -> RunSpec | None:
+    # The ratio of the best rate to its neighbour continues. None where `MOST_BEYOND` trials are
+    # beyond the grid, or the best trial solved the question.
+    chosen = best(records)
+    rates = sorted({record.spec.train.lr for record in records})
+    if not chosen or len(rates) < 2 or has_solved(chosen):
+        return None
+    neighbour = {rates[0]: rates[1], rates[-1]: rates[-2]}
+    rate, grid = chosen.spec.train.lr, chosen.spec.question.grid.get(RATE, ())
+    if rate not in neighbour or len(rates) >= len(grid) + MOST_BEYOND:
+        return None
+    return at_rate(chosen.spec, float(f"{rate * rate / neighbour[rate]:.3g}"))
+
+
+def due(trials: Sequence[RunSpec], records: Sequence[Record]) -> list[RunSpec]:
+    # The trial at the recipe's rate comes first, and is the only one if it ends at the ceiling;
+    # then the other points of the grid, then `beyond`.
+    made = {record.spec.id for record in records}
+    first = [trial for trial in trials if trial.distance == 0][:1] or [*trials]
+    if missing := [trial for trial in first if trial.id not in made]:
+        return missing
+    if len(first) == 1 and any(has_solved(r) for r in records if r.spec.id == first[0].id):
+        return []
+    if missing := [trial for trial in trials if trial.id not in made]:
+        return missing
+    further = beyond(records)
+    return [further] if further else []
+
+
+def has_solved(record: Record) -> bool:
+    return bool(record.final) and record.curve[-1].step < record.spec.train.steps
+
+
+def lines_of(records: Sequence[Record], chosen: Record | None) -> Iterator[str]:
+    for number, record in enumerate(records):
+        if not number:
+            yield f"{record.spec.attention} on {record.spec.task.key}, on dev:"
+        point = ", ".join(f"{path}={value}" for path, value in record.spec.values.items())
+        end = record.reason or record.status
+        result = record.selection.sentence(record.final.dev) if record.final else end
+        yield f"  {point}: {result}{' (chosen)' if record is chosen else ''}"
+
+
+def differ(records: Sequence[Record]) -> bool:
+    scores = [record.final.score for record in records if record.final]
+    return len(scores) > 1 and max(scores) - min(scores) > MOST_SPREAD
+
+
+def at_rate(trial: RunSpec, rate: float) -> RunSpec:
+    return trial.model_copy(update={"values": {**trial.values, RATE: rate}})
+
+
+def finals(chosen: RunSpec, seeds: Sequence[int]) -> list[RunSpec]:
+    return [chosen.model_copy(update={"seed": seed, "role": "final"}) for seed in seeds]
+
+
+def varied(
+    settings: Settings, field: str, values: Sequence[str], task: str, attention: str
+) -> list[Settings]:
+    name, _, option = field.partition(".")
+    owner = name_of(task) if name == TASK else name
+    owners = {*SHARED, name_of(task), *Composition.parse(attention).names}
+    if owner not in owners:
+        raise UserError(
+            f"--over {field}: {attention} on {task} has no options of {name!r}; "
+            f"give one of {', '.join(sorted({TASK, *owners}))}"
+        )
+    if len(values) > MOST_VALUES:
+        raise UserError(f"--over {field} has {len(values):,} values; give up to {MOST_VALUES:,}")
+    options = settings.get(owner, {})
+    if option in options:
+        raise UserError(
+            f"--set {owner}.{option}={options[option]} gives a field that is swept; leave it out"
+        )
+    return [{**settings, owner: {**options, option: value}} for value in values]

@@ -1,6 +1,5 @@
 """The content of stores, as frames, and the published records."""
 
-import shlex
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,12 +92,6 @@ def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], li
         text = f"{bad.path} is not a record and is left out: {bad.reason}{remedy}"
         warnings.warn(text, stacklevel=2)
     return content
-
-
-def require_records(found: Content, store: Path) -> None:
-    if not found.records and not found.broken and found.costs.empty:
-        remedy = f"harness run --attention primal --store {shlex.quote(str(store))}"
-        raise UserError(f"store {str(store)!r} has no record to report; make some with: {remedy}")
 
 
 def stores_of(store: Path | None) -> list[Path]:

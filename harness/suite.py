@@ -15,19 +15,16 @@ from harness.checks import require_passed
 from harness.costs.plan import measurements
 from harness.costs.sweep import is_complete, measure_all
 from harness.data import data_of
-from harness.environment import describe
-from harness.provenance import is_foreign, is_outdated
+from harness.environment import describe, is_foreign, is_outdated
 from harness.questions import NONE, Settings, composed, of_suite
 from harness.records.cost import REFERENCE, CostSpec
 from harness.records.fields import Device
 from harness.records.frame import of_costs
-from harness.records.models import Encoder
 from harness.records.record import Record
-from harness.records.spec import RunSpec
+from harness.records.spec import Encoder, RunSpec
 from harness.records.store import CostStore, Store
 from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow, find
-from harness.runs import Execution, choose, execute
-from harness.tuning import differ, matched, trials
+from harness.runs import Execution, choose, differ, execute, matched, trials
 from tasks import create
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks

@@ -73,26 +73,22 @@ def timer_of(device: torch.device) -> Timer:
 
 
 def sample(
-    calls: Sequence[Call], timer: Timer, *, seconds: float = math.inf, rounds: int | None = None,
-    shortest: float = SHORTEST, clock: Callable[[], float] = time.monotonic,
+    calls: Sequence[Call], timer: Timer, *, seconds: float,
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[list[float]]:  # fmt: skip
-    # `rounds` of one call each, or as many as make the medians certain, within `seconds` after
-    # `LEAST_ROUNDS`. Short calls are repeated until a sample takes `shortest`.
+    # As many rounds as make the medians certain, within `seconds` after `LEAST_ROUNDS`. Short calls
+    # are repeated until a sample takes `SHORTEST`.
     start = clock()
     for call in calls:
         timer(call, 1)
     lengths = [timer(call, 1) for call in calls]
-    repeats = [1 if rounds else max(1, math.ceil(shortest / max(s, 1e-9))) for s in lengths]
+    repeats = [max(1, math.ceil(SHORTEST / max(length, 1e-9))) for length in lengths]
     samples: list[list[float]] = [[] for _ in calls]
     while True:
         for call, repeat, taken in zip(calls, repeats, samples, strict=True):
             taken.append(timer(call, repeat))
         done = len(samples[0])
-        if done == (rounds or MOST_ROUNDS):
-            return samples
-        if rounds:
-            continue
-        if done >= LEAST_ROUNDS and clock() - start >= seconds:
+        if done == MOST_ROUNDS or (done >= LEAST_ROUNDS and clock() - start >= seconds):
             return samples
         if done >= CERTAIN_ROUNDS and max(map(relative_uncertainty, samples)) <= TOLERANCE:
             return samples

@@ -9,8 +9,8 @@ from harness.cli.check import check
 from harness.cli.cost import cost
 from harness.cli.data import data
 from harness.cli.list import list_
-from harness.cli.options import add_command, group
 from harness.cli.pack import pack
+from harness.cli.process import add_command, group
 from harness.cli.report import report
 from harness.cli.run import run
 from harness.cli.site import site

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import add_command, group
-from harness.cli.process import Answer
+from harness.cli.process import Answer, add_command, group
 from zoo.registry import printable
 
 Task = Annotated[str, {"argument": True}]

@@ -78,7 +78,9 @@ def details(entry: Mapping[str, Any]) -> str:
         for name, value in entry.items()
         if name not in APART and (text := _words(value))
     ]
-    lines += _needs(entry)
+    states = {True: " (installed)", False: " (not installed)", None: ""}
+    needed = (f"{package}{states[found]}" for package, found in entry["installed"].items())
+    lines += [f"needs {', '.join(needed)}"] if entry["installed"] else []
     # A formula keeps its lines.
     text = "\n".join(line if line.startswith("    ") else fill(line, WIDTH) for line in lines)
     head = ["name", "type", "default", "meaning"]
@@ -124,12 +126,6 @@ def _of_suite(name: str) -> Answer:
     ]
     text = "\n\n".join(fill(t, WIDTH) if "\n" not in t else t for t in texts)
     return Answer(text, document)
-
-
-def _needs(entry: Mapping[str, Any]) -> list[str]:
-    states = {True: " (installed)", False: " (not installed)", None: ""}
-    texts = [f"{package}{states[installed]}" for package, installed in entry["installed"].items()]
-    return [f"needs {', '.join(texts)}"] if texts else []
 
 
 def _text(value: object) -> str:

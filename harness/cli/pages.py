@@ -17,8 +17,7 @@ from harness import baselines, runs, stores, studies
 from harness.checks import is_certified
 from harness.cli import execute
 from harness.cli.generated import GENERATORS
-from harness.cli.options import add_command, group
-from harness.cli.process import invoke
+from harness.cli.process import add_command, group, invoke
 from harness.records.files import write_pages
 from harness.records.results import Certificate
 from harness.records.store import BaselineStore, CertificateStore, ShallowStore

@@ -1,11 +1,13 @@
 """`harness report`: write pages from the records of a store."""
 
+import shlex
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.arguments import names_in, rows_in, split, tasks_in
 from harness.cli.process import Answer
+from zoo.registry import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,9 @@ def report(options: ReportOptions) -> Answer:
         from harness.runs import fit_baselines
 
         complete = fit_baselines(content.records, store)
-    stores.require_records(content, store)
+    if not content.records and not content.broken and content.costs.empty:
+        remedy = f"harness run --attention primal --store {shlex.quote(str(store))}"
+        raise UserError(f"store {str(store)!r} has no record to report; make some with: {remedy}")
     found = pages.results_in(
         content, options.suite or (), published=options.with_published,
         attentions=options.attention or (),

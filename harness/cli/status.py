@@ -16,8 +16,7 @@ def status(store: Path = Path("runs")) -> Answer:
 
     Runs of all machines that share the store count as running.
     """
-    from harness.records.overview import overview, summary
-    from harness.records.store import Store, require_folder
+    from harness.records.store import Store, overview, require_folder, summary
     from harness.stores import with_warnings
 
     entries, _ = with_warnings(overview(Store(require_folder(store))))

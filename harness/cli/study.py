@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from harness.cli.options import add_command, group
-from harness.cli.process import Answer
+from harness.cli.process import Answer, add_command, group
 
 if TYPE_CHECKING:
     from harness.studies import Study

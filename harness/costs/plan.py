@@ -6,7 +6,6 @@ from itertools import chain, product
 from typing import Any
 
 from harness import recipes
-from harness.costs.work import require_supported
 from harness.data import data_of
 from harness.environment import describe, memory_of, pick_device, pick_precision
 from harness.questions import NONE, Settings, require_used
@@ -21,11 +20,10 @@ from harness.records.cost import (
     step_recipe,
 )
 from harness.records.fields import require_known
-from harness.records.models import Encoder
-from harness.records.spec import RunSpec
+from harness.records.spec import Encoder, RunSpec
 from harness.records.toml_files import validated
 from zoo.composition import Composition
-from zoo.contract import Size, Unsupported
+from zoo.contract import Size, Unsupported, decoding
 from zoo.registry import UserError, Value, changed
 from zoo.variants import variants
 
@@ -147,6 +145,14 @@ def _spec(
     auto = spec.options == {REFERENCE: {}} and spec.device == "cpu"
     is_reference = spec.model_copy(update={"overrides": {}}) == reference
     return reference if auto or is_reference else spec
+
+
+def require_supported(spec: CostSpec) -> None:
+    for name in spec.options:
+        variant = variants.find(name)
+        variant.require_form(causal=spec.causal)
+        if spec.operation in ("prefill", "decode") and not variant.decodes():
+            raise Unsupported(f"{name} does not decode; variants that do: {decoding()}")
 
 
 def _model(dim: int, heads: int, options: Mapping[str, Value]) -> Encoder:

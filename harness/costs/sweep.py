@@ -20,9 +20,15 @@ from harness.costs import measurement
 from harness.costs.plan import of_run
 from harness.data import is_out_of_memory
 from harness.engines.local import Processes
-from harness.environment import describe, keep_freed_memory, pick_device
+from harness.environment import (
+    describe,
+    is_outdated,
+    keep_freed_memory,
+    options_of,
+    pick_device,
+    versions_of,
+)
 from harness.interrupts import continued, ending
-from harness.provenance import is_outdated, options_of, versions_of
 from harness.records.cost import (
     FAILURES,
     REFERENCE,

@@ -26,8 +26,6 @@ WORKER_BYTES = 2**27  # Memory of a process that has imported PyTorch, at least
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """The resources of the runs of a grid; see the options of `harness run`."""
-
     engine: str = "local"
     workers: int = 0
     threads: int = 0

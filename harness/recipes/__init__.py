@@ -48,8 +48,6 @@ class TaskRecipe(Frozen):
 
 
 class Recipe(Frozen):
-    """A named recipe: fields of models and of `TrainSpec`, and options of variants."""
-
     name: str
     model: Table = Field(default={})
     train: Table = Field(default={})
@@ -147,7 +145,6 @@ def of_suite(suite: Suite) -> dict[str, TaskRecipe]:
 
 
 def show(name: str) -> str:
-    """The file of the recipe called `name`."""
     require_known("recipe", [name], NAMES)
     return (FOLDER / f"{name}{SUFFIX}").read_text("utf-8")
 

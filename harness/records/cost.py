@@ -20,9 +20,8 @@ from harness.records.fields import (
     Seconds,
     Time,
 )
-from harness.records.models import Model
 from harness.records.record import Environment
-from harness.records.spec import RunSpec, TaskSpec, TrainSpec, label_of
+from harness.records.spec import Model, RunSpec, TaskSpec, TrainSpec, label_of
 from harness.records.versions import line_of
 from zoo.registry import Value
 
@@ -63,8 +62,6 @@ STEP: Mapping[str, Any] = {
 
 
 class CostSpec(Identified):
-    """One measurement of a cost sweep."""
-
     attention: str  # The variant, or `A+B` if `level` is `step`
     # Those that differ from the defaults, by variant; in `overrides` by `VARIANT.OPTION`
     options: dict[str, dict[str, Value]]
@@ -144,8 +141,6 @@ class Limits(Frozen):
 
 
 class Measured(Frozen):
-    """The values of a measurement that ended in `ok`."""
-
     seconds: Quartiles  # Of one call
     samples: Count
     # Seconds relative to softmax by `reference`, measured alternately; None if SDPA softmax has too
@@ -178,8 +173,6 @@ class Measured(Frozen):
 
 
 class CostRecord(Frozen):
-    """One measurement of a cost sweep; see also `harness.records.record.Record`."""
-
     schema_version: Literal[4] = 4
     spec: CostSpec
     status: CostStatus

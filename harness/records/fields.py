@@ -94,8 +94,6 @@ class Identified(Frozen):
 
 
 class Quartiles(Frozen):
-    """Quartiles of repeated measurements, in order."""
-
     q1: Positive
     median: Positive
     q3: Positive

@@ -129,8 +129,6 @@ class Sample:
 
 
 class Interval(NamedTuple):
-    """A mean accuracy in [0, 1] or a score, with its interval over examples and seeds."""
-
     mean: float
     low: float
     high: float

@@ -18,8 +18,6 @@ FINAL: tuple[Status, ...] = ("ok", "diverged", "out_of_memory")  # Such runs are
 
 
 class Point(Frozen):
-    """One point of a run's curve."""
-
     step: Count
     seconds: Seconds  # Training time so far, without evaluation
     loss: float  # Mean task loss since the last point; `losses` are auxiliary ones, weighted

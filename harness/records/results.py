@@ -67,8 +67,6 @@ class TaskBaselines(Frozen):
 
 
 class ShallowModel(Frozen):
-    """One fitted model, named by its features, with the seconds of features and fit."""
-
     name: str
     dev: Fraction
     test: Fraction

@@ -1,8 +1,11 @@
-"""A folder of records, one JSON file each, written atomically."""
+"""A folder of records: found, written, locked, packed as lines, and the state of its runs."""
 
+import re
 import shlex
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -12,11 +15,12 @@ from pydantic_core import from_json, to_json
 from harness.records import files
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.fields import Frozen
-from harness.records.files import Text, usable
-from harness.records.locks import Lock, Locks
-from harness.records.record import Record
+from harness.records.files import Text, line_of, read_lines, usable
+from harness.records.locks import Lock, Locks, State
+from harness.records.record import Record, origin_of
 from harness.records.results import Certificate, ShallowStudy, StudyRecord, StudySpec, TaskBaselines
 from harness.records.spec import Question, RunSpec, TaskSpec
+from harness.records.versions import outdated
 from zoo.registry import UserError, uncollected
 
 Spec = RunSpec | CostSpec | StudySpec | TaskSpec
@@ -267,3 +271,106 @@ class ShallowStore(RecordStore[ShallowStudy]):
 
     def name_of(self, record: ShallowStudy) -> str:
         return record.name
+
+
+POINTS = 25  # Points of a published curve, besides those at which dev was evaluated
+KINDS: Mapping[str, type[RecordStore[Any]]] = {of.tag: of for of in RecordStore.__subclasses__()}
+
+
+class Line(NamedTuple):
+    """A record to publish: its published file, and its `source` in a store."""
+
+    file: str
+    kind: str
+    name: str
+    text: str
+    source: Path
+
+
+def file_of(suite: str, row: str) -> str:
+    # `SUITE/ROW.jsonl`, or `runs/ROW.jsonl` without a suite.
+    names = (re.sub(r"[^\w.@+-]+", "-", name).strip("-") for name in (suite or "runs", row))
+    return f"{'/'.join(names)}.jsonl"
+
+
+def line(of: RecordStore[Any], record: Any, file: str = "") -> Line:
+    if isinstance(record, Record):
+        file = file or file_of(record.spec.question.suite, record.spec.row)
+        record = record.thinned(POINTS)
+    name = of.name_of(record)
+    text = line_of(of.tag, name, record.model_dump_json())
+    return Line(file or of.file, of.tag, name, text, of.folder / f"{name}.json")
+
+
+def every_line(store: Path) -> Iterator[Line]:
+    for kind in KINDS.values():
+        of = kind.within(store)
+        for name, where in of.entries().items():
+            if isinstance(where, Path):
+                yield line(of, of.require(name))
+
+
+def merged(lines: Iterable[Line], out: Path) -> dict[Path, bytes]:
+    new = {(each.kind, each.name): each for each in lines}
+    files = defaultdict[Path, dict[tuple[str, str], str]](dict)
+    for key, each in new.items():
+        files[out / each.file][key] = each.text
+    found = [*read_lines(out)]
+    changed = {*files, *(text.file for text in found if (text.kind, text.name) in new)}
+    for text in found:
+        if text.file in changed and (key := (text.kind, text.name)) not in new:
+            if text.problem:
+                raise UserError(
+                    f"line {text.line} of {text.file} is not a record ({text.problem}); delete it"
+                )
+            files[text.file][key] = line_of(*key, text.text)
+    contents = {path: [files[path][key] for key in sorted(files[path])] for path in sorted(changed)}
+    return {path: "".join(texts).encode() for path, texts in contents.items()}
+
+
+SAVED = "with a checkpoint or a record"  # The reason of an interrupted run without a state
+
+
+class Entry(NamedTuple):
+    """A run that is `done`, `outdated` by other code or data, `running`, `interrupted` or `failed`.
+
+    `reason` says why it failed, or what it saved; `state` is of the process that began it.
+    """
+
+    status: str
+    name: str
+    reason: str = ""
+    state: State | None = None
+
+
+def overview(store: Store) -> tuple[list[Entry], list[Broken]]:
+    runs, broken = store.read(curves=False)
+    found = {run.spec.file_name: run for run in runs}
+    states = store.locks.states()
+    running = {name: state for name, state in states.items() if store.locks.is_held(name)}
+    ended = {name: run for name, run in found.items() if name not in running}
+    final = {name: run for name, run in ended.items() if run.is_final}
+    is_old = dict(zip(final, outdated([*map(origin_of, final.values())]), strict=True))
+    failed = {name: run.reason for name, run in ended.items() if run.status == "failed"}
+    saved = (path.stem for path in store.folder.glob("*.checkpoint"))
+    begun = sorted({*states, *saved, *ended} - {*running, *final, *failed})
+    entries = [Entry("running", name, state=state) for name, state in running.items()]
+    entries += (Entry("interrupted", name, "" if name in states else SAVED, states.get(name))
+                for name in begun)  # fmt: skip
+    entries += (Entry("failed", name, reason) for name, reason in failed.items())
+    entries += (Entry("outdated" if is_old[name] else "done", name) for name in final)
+    others = (kind.within(store.folder).read()[1] for kind in (CostStore, BaselineStore))
+    return entries, [*broken, *chain.from_iterable(others)]
+
+
+def summary(
+    done: int, total: int, running: int, failed: int, others: int = 0, left: float = 0.0
+) -> str:
+    # `done` runs have a final record, `others` are in processes of other commands; `left` are the
+    # seconds until the end, about, 0 where unknown.
+    counts = [f"{done} of {total} runs done", f"{running} running", f"{failed} failed"]
+    counts += [f"{others} running elsewhere"] if others else []
+    if left:
+        minutes = f"{left / 60:.0f} min" if left < 6000 else f"{left / 3600:.1f} h"
+        counts.append(f"about {f'{left:.0f} s' if left < 100 else minutes} left")
+    return ", ".join(counts)

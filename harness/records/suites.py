@@ -25,8 +25,7 @@ from pydantic import Field, model_validator
 
 from harness.records.cost import Pass
 from harness.records.fields import Count, Frozen, Precision, Rate, require_known
-from harness.records.models import Positions
-from harness.records.spec import by_option, label_of
+from harness.records.spec import Positions, by_option, label_of
 from harness.records.toml_files import Parts, Table, merged, read_toml, validated
 from zoo.registry import UserError, Value, layers_in, unknown
 
@@ -48,8 +47,6 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 
 
 class SuiteQuestion(Frozen):
-    """A task with a recipe that separates variants."""
-
     name: Name
     title: str
     asks: str  # What a model must do, in one sentence
@@ -187,7 +184,6 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Suite:
-    """The suite of that name, with or without its version, or the suite in a TOML file."""
     if name.endswith(SUFFIX):
         path, label = Path(name), f"suite file {name!r}"
         if path.stem in names():
@@ -203,7 +199,6 @@ def find(name: str) -> Suite:
 
 
 def show(name: str) -> str:
-    """The file of a suite of this package."""
     return (FOLDER / f"{find(name).name}{SUFFIX}").read_text("utf-8")
 
 

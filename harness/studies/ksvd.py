@@ -23,7 +23,7 @@ from torch import Tensor
 
 from harness import arguments, layer_inputs
 from harness.checkpoint import KeptRun, kept_runs
-from harness.provenance import majors_of
+from harness.environment import majors_of
 from harness.records.fields import require_known
 from harness.records.results import Row
 from harness.records.store import Store

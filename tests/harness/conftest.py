@@ -26,26 +26,24 @@ from tests.harness.specs import LIMITS, MEASURED
 
 TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
 
+# Options of a command for these trees.
 SMALL = [part for name, value in TREES.items() for part in ("--set", f"listops.{name}={value}")]
-"""Options of a command for these trees."""
 
+# Seconds after which a process counts as one that hangs, on a machine under any load.
 DEADLINE = 600.0
-"""Seconds after which a process counts as one that hangs, on a machine under any load."""
 
+# Commands with the option `--store`.
 STORED = ("run", "status", "cost", "report", "study", "pack")
-"""Commands with the option `--store`."""
 
 
 @pytest.fixture
 def unread(monkeypatch) -> None:
-    """Data are never read: their digests are given."""
     monkeypatch.setattr(Data, "digests", {"train": "a", "dev": "b", "test": "c"})
 
 
 @pytest.fixture
 def give(monkeypatch) -> Callable[[Data], Data]:
-    """Runs of its task then have these data."""
-
+    # Runs of its task then have these data.
     def make(data: Data) -> Data:
         monkeypatch.setitem(datas._READ, (type(data.task), data.task.key), data)
         return data
@@ -61,8 +59,6 @@ def data_home(shared_data, monkeypatch) -> Path:
 
 @pytest.fixture
 def tiny() -> Callable[..., RunSpec]:
-    """Resolves a tiny run; further keywords replace fields of its training recipe."""
-
     def make(
         attention: str = "softmax", seed: int = 0, settings: Mapping[str, Mapping] = {}, **train
     ) -> RunSpec:
@@ -74,20 +70,17 @@ def tiny() -> Callable[..., RunSpec]:
 
 @pytest.fixture
 def dev(tiny) -> Split:
-    """The dev split of a tiny run."""
     return restore(tiny()).splits["dev"]
 
 
 def requested(
     attention: str, task: str, positions: str = "", recipe: str = "smoke", seed: int = 0, **settings
 ) -> RunSpec:
-    """A run of any task, on the smallest recipe; further keywords are options by owner."""
     question = question_of(task, recipe, settings, positions=positions)
     return spec_of(question, attention, settings, seed=seed)
 
 
 def with_train(spec: RunSpec, **fields) -> RunSpec:
-    """The run with other fields of its training recipe."""
     train = spec.question.train.model_copy(update=fields)
     question = spec.question.model_copy(update={"train": train})
     return spec.model_copy(update={"question": question})
@@ -95,8 +88,6 @@ def with_train(spec: RunSpec, **fields) -> RunSpec:
 
 @pytest.fixture
 def prepare() -> Callable[[RunSpec], Trainer]:
-    """Builds the trainer of a run as the run itself does."""
-
     def make(spec: RunSpec) -> Trainer:
         torch.manual_seed(spec.seed)
         model = build_model(spec, restore(spec).task)
@@ -112,8 +103,7 @@ def store(tmp_path) -> Store:
 
 @pytest.fixture
 def install(tmp_path, monkeypatch) -> Callable[..., Path]:
-    """Installs plug-ins, also for processes that the test starts; returns the folder of modules."""
-
+    # Also for processes that the test starts; returns the folder of modules.
     def make(points: Mapping[str, Mapping[str, str]]) -> Path:
         folder = tmp_path / "site" / "plug_ins-1.dist-info"
         folder.mkdir(parents=True)
@@ -131,7 +121,7 @@ def install(tmp_path, monkeypatch) -> Callable[..., Path]:
 
 @pytest.fixture
 def outcomes(monkeypatch) -> dict[str, CostStatus]:
-    """Outcomes of measurements by variant, else `ok`; nothing is measured, no figure drawn."""
+    # Outcomes of measurements by variant, else `ok`; nothing is measured, no figure drawn.
     statuses = {}
 
     def measure(spec, *_, **__) -> Outcome:
@@ -146,8 +136,6 @@ def outcomes(monkeypatch) -> dict[str, CostStatus]:
 
 @pytest.fixture
 def interrupt_at(monkeypatch):
-    """Raises an error at a step, once."""
-
     def arrange(number: int, error: BaseException) -> None:
         real, left = Trainer.step, [error]
 
@@ -163,7 +151,7 @@ def interrupt_at(monkeypatch):
 
 @pytest.fixture
 def interruptible():
-    """Give SIGINT its handler: a shell starts processes in the background without one."""
+    # A shell starts processes in the background without a handler of SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -171,14 +159,11 @@ def interruptible():
 
 @pytest.fixture
 def reported() -> defaultdict[str, list]:
-    """What runs report: phases, tracebacks and points of curves."""
     return defaultdict(list)
 
 
 @pytest.fixture
 def run_here(store, reported) -> Callable[..., Record]:
-    """Makes a run, with the store unless another is given."""
-
     def make(spec: RunSpec, store: Store = store, **options) -> Record:
         return run(spec, store, lambda what, value: reported[what].append(value), **options)
 
@@ -187,8 +172,6 @@ def run_here(store, reported) -> Callable[..., Record]:
 
 @pytest.fixture
 def interrupted(run_here, interrupt_at) -> Callable[..., RunSpec]:
-    """Makes a run until it is interrupted at step 3; returns its specification."""
-
     def make(spec: RunSpec, **options) -> RunSpec:
         interrupt_at(3, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
@@ -200,11 +183,9 @@ def interrupted(run_here, interrupt_at) -> Callable[..., RunSpec]:
 
 @pytest.fixture
 def environment_is(monkeypatch) -> Callable[..., Environment]:
-    """Replaces fields of the environment that runs record."""
-
     def make(**changes) -> Environment:
         other = describe("cpu").model_copy(update=changes)
-        monkeypatch.setattr("harness.provenance.describe", lambda kind: other)
+        monkeypatch.setattr("harness.environment.describe", lambda kind: other)
         return other
 
     return make
@@ -212,8 +193,6 @@ def environment_is(monkeypatch) -> Callable[..., Environment]:
 
 @pytest.fixture
 def call(capsys, store, unrendered):
-    """Runs a command with the store; returns its exit code, stdout and stderr."""
-
     def run(*argv: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
             main([*argv, "--store", str(store.folder)] if argv[0] in STORED else argv)
@@ -224,8 +203,6 @@ def call(capsys, store, unrendered):
 
 @pytest.fixture
 def output(call) -> Callable[..., str]:
-    """Runs a command that succeeds; returns its stdout."""
-
     def run(*argv: str) -> str:
         code, out, err = call(*argv)
         # Progress of a command with `--json` is written to stderr.
@@ -237,8 +214,6 @@ def output(call) -> Callable[..., str]:
 
 @pytest.fixture
 def rejected(call) -> Callable[..., str]:
-    """Runs a command that is answered by one line and exit code 2; returns the line."""
-
     def run(*argv: str) -> str:
         code, out, err = call(*argv)
         (line,) = err.splitlines()

@@ -6,9 +6,8 @@ from typing import Any
 from harness.records.cost import CostSpec, Limits, Measured
 from harness.records.fields import Quartiles
 from harness.records.locks import State
-from harness.records.models import Encoder
 from harness.records.record import Point
-from harness.records.spec import TrainSpec
+from harness.records.spec import Encoder, TrainSpec
 
 SOME = Quartiles(q1=1.0, median=2.0, q3=3.0)
 LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
@@ -27,8 +26,6 @@ STATE = State(host="vm", pid=1, since="2030-01-01T00:00:00+00:00", threads=1, st
 
 
 class Clock:
-    """A clock that only its calls advance."""
-
     def __init__(self):
         self.now = 0.0
 
@@ -36,8 +33,6 @@ class Clock:
         return self.now
 
     def call(self, seconds: float) -> Callable[[], None]:
-        """A call that takes `seconds` of this clock."""
-
         def call():
             self.now += seconds
 
@@ -45,8 +40,6 @@ class Clock:
 
 
 def raising(error: BaseException) -> Callable[..., Any]:
-    """A function that raises `error`, whatever it is called with."""
-
     def fail(*_, **__):
         raise error
 
@@ -54,7 +47,6 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 def axes_of(panel: Any) -> Any:
-    """The axes on which a panel of a study is drawn."""
     from matplotlib.figure import Figure
 
     axes = Figure().subplots()
@@ -63,7 +55,6 @@ def axes_of(panel: Any) -> Any:
 
 
 def encoder(**fields: Any) -> Encoder:
-    """The specification of a small model without dropout."""
     return Encoder(**{
         "depth": 2, "dim": 16, "heads": 2, "feed_forward": 24, "head": 8, "dropout": 0.0,
         "attention_dropout": 0.0, "positions": "learned", **fields,
@@ -71,7 +62,6 @@ def encoder(**fields: Any) -> Encoder:
 
 
 def recipe(steps: int, warmup: int, cycle_momentum: bool = False) -> TrainSpec:
-    """The specification of training without weight decay."""
     return TrainSpec(
         batch=4, steps=steps, warmup=warmup, lr=1e-3, betas=(0.8, 0.999),
         cycle_momentum=cycle_momentum, eps=1e-6, weight_decay=0.0, evaluations=1, precision="fp32",

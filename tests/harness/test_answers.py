@@ -8,10 +8,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from harness.answers import by_cluster
 from harness.data import restore
 from harness.records.answers import ClusterValues, CorrectAnswers
 from harness.records.record import Record
+from harness.runner import by_cluster
 from tasks.contract import Split
 from tests.reports.conftest import make_record
 

@@ -1,35 +1,10 @@
 """The functions of the package: typed, without the command line."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 import harness
 from tests.harness.conftest import TREES
 from zoo.registry import UserError
-
-LOADS_NO_COMMAND = """
-import json, sys
-import harness
-from zoo.registry import UserError
-trees = json.loads(sys.argv[2])
-runs = harness.run(
-    "none", "listops", budget="smoke", store=sys.argv[1], cost=False, listops=trees
-)
-loaded = [name for name in sys.modules
-          if name.split(".")[0] in ("typer", "rich") or name.startswith("harness.cli")]
-print(json.dumps([runs["status"].tolist(), loaded]))
-"""
-
-
-def test_a_run_from_python_imports_neither_the_command_line_nor_its_packages(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", LOADS_NO_COMMAND, str(tmp_path), json.dumps(TREES)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert json.loads(done.stdout) == [["ok"], []]
 
 
 def test_typed_values_and_the_texts_of_a_command_make_the_same_runs(output, store):

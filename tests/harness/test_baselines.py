@@ -23,7 +23,7 @@ def stored(store) -> BaselineStore:
 
 @pytest.fixture
 def fits(monkeypatch) -> list[str]:
-    """The steps that were fitted, of three; the last one ends the process once."""
+    # The steps that were fitted, of three; the last one ends the process once.
     fitted, left = [], [KeyboardInterrupt]
 
     def step(name):

@@ -77,7 +77,7 @@ def test_bucketed_batches_differ_in_their_examples_between_epochs_and_seeds():
 
 
 def split_of(lengths: list[int], length: int = 300) -> Split:
-    """Random sequences; what is beyond their lengths are other tokens."""
+    # What is beyond the lengths are other tokens.
     tokens = torch.randint(0, 9, (len(lengths), length), dtype=torch.uint8)
     return Split.single(tokens, torch.tensor(lengths), torch.arange(len(lengths)) % 3)
 

@@ -36,8 +36,8 @@ def test_every_variant_has_a_certificate_of_its_version_and_of_every_check_all_a
     ]
 
 
+# Checks whose detail has no value that the reason of an expected failure could state.
 WITHOUT_VALUE = {"gradients", "large inputs, fp16", "side-effect-free forward"}
-"""Checks whose detail has no value that the reason of an expected failure could state."""
 
 DECLARED = [
     pytest.param(result.expected_failure, result.detail, id=f"{result.form}: {result.check}")

@@ -23,9 +23,10 @@ TINY = [*SMOKE, *SMALL]
 
 HUGE = 2**50
 MANY = ",".join(map(str, range(12_000)))
+# Threads.
 TOO_MANY = (os.cpu_count() or 1) + 1
-"""Threads."""
 
+# Commands with exit code 2, and what their line names, by default the last word.
 REJECTED = """
 run
 run -a sofmax
@@ -47,6 +48,11 @@ run -a none -t adding --set train.label_smoothing=0.5 | label_smoothing
 run -a softmax --device tpu
 run -a softmax --seeds ''
 run -a softmax --seeds 0,-1
+run -a none --seeds 100000000000000000000
+run -a primal --set primal.rank=1e400
+run -a none --set train.batch=nan
+run -a none --set model.depth=-1
+run -a none --workers x
 run -a none --positions rotery
 run -a none --engine rey
 run -a none --questions copy | --questions
@@ -95,6 +101,8 @@ cost --rerun | 0 of them
 cost -a none --pass backward
 cost -a none --level model
 cost -a none --batch tokens=8
+cost -a none --lengths x
+cost -a none --timeout -1
 cost -a none --heads 3
 cost -a softmax+primal
 cost -a primal --level step --pass decode
@@ -122,13 +130,14 @@ study ksvd --seeds a
 study ksvd --run missing
 study ksvd --lr 2
 """
-"""Commands with exit code 2, and what their line names, by default the last word."""
 
 LARGE = [
     f"run -a none --tune --grid train.lr={MANY} | 12000 points",
     f"run -a none --over train.lr={MANY} | 12,000 values",
     f"run -a {'(' * 900}none{')' * 900} | 32 parentheses",
     f"run -a none*{'9' * 5000} | over 4096 characters", f"cost -a primal --batch {2**64}",
+    f"run -a none --seeds {'9' * 5000} | seeds", f"cost -a none --dim {'9' * 5000} | --dim",
+    f"run -a none --set train.steps={'9' * 5000} | train.steps",
     f"run -a none -t modular-addition --set modular-addition.symbols={2**20} | of memory",
     f"run -a none --workers {10**20} | --workers", f"run -a none --threads {TOO_MANY}",
     *(f"study ksvd {option} {size} | {named}" for option in ("--dim", "--tokens")
@@ -139,24 +148,10 @@ LARGE = [
       for number in ("inf", "nan")),
 ]  # fmt: skip
 
-NUMBERS = (
-    "", "x", "-1", "nan", "inf", "1e400", str(10**20), "\x1b[31m", "9" * 5000,
-)  # fmt: skip
-NUMERIC = [
-    [*TINY, "-a", "primal", "--set", "primal.rank="],
-    [*TINY, "-a", "none", "--set", "model.depth="], [*TINY, "-a", "none", "--set", "train.batch="],
-    [*TINY, "-a", "none", "--set", "model.dropout="],
-    [*SMOKE, "-a", "none", "--set", "listops.train="], [*TINY, "-a", "none", "--seeds", ""],
-    [*TINY, "-a", "none", "--workers", ""], ["cost", "-a", "none", "--dim", ""],
-    ["cost", "-a", "none", "--heads", ""], ["cost", "-a", "none", "--lengths", ""],
-    ["cost", "-a", "none", "--timeout", ""], ["study", "ksvd", "--tokens", ""],
-    ["study", "ksvd", "--dim", ""],
-]  # fmt: skip
-
 
 @pytest.fixture
 def rejected(rejected, tmp_path, monkeypatch):
-    """As the fixture for all tests, in an empty folder, where the command leaves no file."""
+    # In an empty folder, where the command leaves no file.
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -189,14 +184,6 @@ def test_a_folder_for_curves_that_cannot_be_written_is_rejected_before_the_run(c
     assert not [*tmp_path.rglob("*.json")]
 
 
-@pytest.mark.slow_after(4)
-@pytest.mark.parametrize("argv", NUMERIC, ids=lambda argv: f"{argv[0]} {argv[-2]} {argv[-1]}")
-def test_a_bad_number_is_one_line(rejected, argv):
-    *argv, last = argv
-    for number in NUMBERS:
-        rejected(*argv, f"{last}{number}")
-
-
 @pytest.mark.parametrize(
     "argv",
     [["status"], ["report"], ["cost", "--rerun"], ["study", "spectrum"], [*TINY, "-a", "none"]],
@@ -222,9 +209,8 @@ def test_a_report_into_a_file_is_rejected(call, store, tmp_path, below):
     notes = tmp_path / "notes.txt"
     notes.write_text("mine")
     out = notes / "below" if below else notes
-    reason = "Not a directory" if below else f"{notes} is a file"
-    line = f"harness: {out} cannot be written ({reason}); give another --out\n"
-    assert call("report", "--out", str(out)) == (2, "", line)
+    code, printed, err = call("report", "--out", str(out))
+    assert (code, printed, err.count("\n")) == (2, "", 1) and str(out) in err
     assert notes.read_text() == "mine"
 
 

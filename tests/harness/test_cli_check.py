@@ -12,7 +12,6 @@ from zoo.variants import variants
 
 @pytest.fixture
 def checks(monkeypatch):
-    """Replaces all checks: one that passes and one that fails, which is not fast."""
     pair = (
         Check("none", "ever", lambda _: Outcome(True, "so"), lambda _: True),
         Check("none", "never", lambda _: Outcome(False, "not today"), lambda _: True, fast=False),

@@ -16,7 +16,6 @@ from tests.harness.conftest import TREES
 
 @pytest.fixture
 def reviews(tmp_path, monkeypatch) -> Path:
-    """A folder of four reviews, which the task accepts, and an empty cache."""
     folders = ("train/neg", "train/pos", "test/neg", "test/pos")
     for folder in folders:
         rating = 1 if folder.endswith("neg") else 9

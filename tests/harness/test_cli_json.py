@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from harness.cli.options import add_command
-from harness.cli.process import Answer, invoke
+from harness.cli.process import Answer, add_command, invoke
 from harness.records.store import CostStore
 from tests.reports.conftest import make_cost, make_record
 
 
 def document(text):
-    """The document; fails on a second one, and on numbers that are not of JSON."""
+    # Fails on a second document, and on numbers that are not of JSON.
     return json.loads(text, parse_constant=pytest.fail)
 
 
@@ -68,17 +67,3 @@ def test_a_report_gives_the_lines_of_its_csv_files_and_its_paths(call, store, tm
     means = {row["row"]: row["mean"] for row in found["answers"]}
     assert {line["row"]: float(line["bidirectional.listops"]) for line in lines} == means
     assert {*means} == {"softmax", "none"} and found["answers"][0]["title"] == "listops"
-
-
-def test_costs_are_given_by_length_with_the_exponent_of_their_row(call, store, outcomes):
-    outcomes["softmax"] = "timeout"
-    argv = ("cost", "-a", "linear", "--lengths", "8:32", "--precision", "fp32", "--json")
-    code, out, err = call(*argv)
-    found = document(out)
-    assert code == 0 and "linear" in err
-    rows = {(row["attention"], row["length"]): row for row in found["rows"]}
-    assert [rows["linear", length]["seconds_median"] for length in (8, 16, 32)] == [2.0] * 3
-    assert rows["linear", 8]["time_exponent"] == pytest.approx(0, abs=1e-9)
-    failed = rows["softmax", 8]
-    assert (failed["status"], failed["seconds_median"]) == ("timeout", None)
-    assert str(store.folder / "cost.csv") in found["files"]

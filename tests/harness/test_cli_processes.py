@@ -34,7 +34,7 @@ class Odd(BaseException):
 
 
 def noted(error):
-    """The interrupt of two parts, one within the other, that the same command continues."""
+    # The interrupt of two parts, one within the other.
     with pytest.raises(KeyboardInterrupt), continued(), continued():
         raise error
     return error
@@ -74,7 +74,6 @@ def test_an_unexpected_error_keeps_its_traceback():
 
 @pytest.fixture
 def start(data_home, tmp_path):
-    """Starts the command in a process, which is killed at the end of the test."""
     started = []
 
     def run(*argv: str, stdout: int | None = subprocess.PIPE, first: str = "") -> subprocess.Popen:

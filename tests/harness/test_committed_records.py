@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from harness.provenance import is_outdated
+from harness.environment import is_outdated
 from harness.records.cost import CostRecord
 from harness.records.files import Text, read_lines
-from harness.records.published import KINDS
 from harness.records.record import Record, origin_of
-from harness.records.store import Broken
+from harness.records.store import KINDS, Broken
 from harness.records.versions import are_outdated, outdated
 from tests.conftest import ROOT
 
@@ -29,7 +28,6 @@ STORE = ROOT / "results"
 
 @cache
 def lines() -> dict[str, list[Text]]:
-    """The lines of each file of records."""
     found = defaultdict(list)
     for line in read_lines(STORE):
         found[str(line.file.relative_to(ROOT))].append(line)
@@ -38,7 +36,6 @@ def lines() -> dict[str, list[Text]]:
 
 @cache
 def records() -> dict[Text, Any]:
-    """The record of each line."""
     found = {}
     for line in (line for of in lines().values() for line in of):
         record = KINDS[line.kind].within(STORE).parse(line)
@@ -49,7 +46,6 @@ def records() -> dict[Text, Any]:
 
 @cache
 def old() -> dict[Text, bool]:
-    """Whether each run and each cost is outdated, as frames and pages have it."""
     runs = {line: of for line, of in records().items() if isinstance(of, Record)}
     costs = {line: of for line, of in records().items() if isinstance(of, CostRecord)}
     of_costs = are_outdated((of.version, of.started) for of in costs.values())
@@ -60,7 +56,6 @@ def old() -> dict[Text, bool]:
 
 
 def identity(line: Text) -> list[str]:
-    """What must not change of a record: the name of its file, its identity and its question's."""
     record = records()[line]
     name = KINDS[line.kind].within(STORE).name_of(record)
     found = [line.kind, name, str(old().get(line, ""))]
@@ -71,7 +66,6 @@ def identity(line: Text) -> list[str]:
 
 
 def entry(file: str) -> dict[str, Any]:
-    """The counts of a file, and the digest of the identities of its records."""
     of = [identity(line) for line in lines()[file]]
     text = json.dumps(sorted(of)).encode()
     return {

@@ -43,8 +43,6 @@ SPECS = [spec(name, length) for name in ("softmax", "none") for length in (512, 
 
 
 class Measure:
-    """Measures nothing, and keeps what it was called with."""
-
     def __init__(self, failures=()):
         self.failures, self.calls = dict(failures), []
 
@@ -61,8 +59,6 @@ def store(tmp_path) -> CostStore:
 
 @pytest.fixture
 def run(store):
-    """Sweeps `SPECS` where some measurements fail; the outcomes, and what was measured."""
-
     def make(failures=(), rerun=False, specs=SPECS):
         measure = Measure(failures)
         return list(sweep(specs, store, measure, rerun=rerun)), measure.calls
@@ -157,7 +153,6 @@ def test_the_limits_of_each_precision_are_measured_once_and_only_where_something
 
 @pytest.fixture
 def runs(tmp_path, outcomes):
-    """Measures the steps of runs, with costs of a store."""
     return lambda *runs, **how: measure_runs(runs, Store(tmp_path), **how)
 
 
@@ -195,10 +190,11 @@ def test_nothing_is_measured_beside_runs_in_progress(runs, tmp_path):
 
 @pytest.fixture
 def importable(monkeypatch):
-    """Let the new process import this module, where the functions to call are."""
+    # A new process imports this module, where the functions to call are.
     monkeypatch.syspath_prepend(Path(__file__).parents[2])
 
 
+# What a process does with its limits.
 ENDS = {
     "measures": lambda limits: MEASURED.model_copy(
         update={"samples": torch.get_num_threads(), "limits": limits}
@@ -214,7 +210,6 @@ ENDS = {
     "raises": raising(ValueError("an error\nin two lines")),
     "allocates everything": lambda _: torch.empty(2**44, dtype=torch.int8),
 }
-"""What a process does with its limits."""
 
 
 def end(how, spec, limits, seconds, timeout):

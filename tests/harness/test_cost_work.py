@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from harness.batches import ShuffledBatches
-from harness.costs.measurement import measure
+from harness.costs.measurement import counts, measure, prepare, trainer_of
 from harness.costs.plan import batch_of, of_run
-from harness.costs.work import counts, prepare, trainer_of
 from harness.data import restore
 from harness.model import build_model, trainable
 from harness.records.cost import step_of
@@ -20,8 +19,8 @@ from zoo.cost import flops
 from zoo.registry import UserError
 
 N, D, B = 96, 32, 3
+# FLOPs of the projections of query, key, value and output.
 PROJECTIONS = 8 * B * N * D**2
-"""FLOPs of the projections of query, key, value and output."""
 MODEL = encoder(dim=D, feed_forward=64, head=64, dropout=0.1)
 
 
@@ -80,7 +79,6 @@ def test_packed_rows_are_sequences_of_half_the_tokens_then_of_half_the_rest(monk
 
 
 def step_of_run(run, operation="train"):
-    """The cost of the step or the evaluation of a run."""
     return {spec.operation: spec for spec in of_run(run, "here", 1)}[operation]
 
 
@@ -164,7 +162,9 @@ def test_causal_recurrent_models_have_a_state(attention, causal, has_state):
 def test_a_compiled_step_is_compared_with_compiled_sdpa_and_counted_uncompiled(tiny, monkeypatch):
     compiled, counted = [], []
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: compiled.append(model) or model)
-    monkeypatch.setattr("harness.costs.work.flops", lambda call: counted.append(len(compiled)) or 1)
+    monkeypatch.setattr(
+        "harness.costs.measurement.flops", lambda call: counted.append(len(compiled)) or 1
+    )
     spec = step_of_run(tiny("primal", compiled=True))
     measured = measure(spec, LIMITS, 0.0, 60.0)
     assert (measured.backend, measured.reference) == ("compiled", "sdpa")

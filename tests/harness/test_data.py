@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from harness.data import Data, restore
-from harness.provenance import files_of
+from harness.environment import files_of
 from harness.records.spec import RunSpec
 from tasks import create, names
 from tasks.contract import Split
@@ -21,13 +21,12 @@ SEEDS = count(100)
 
 @pytest.fixture
 def unused(tiny):
-    """Resolves a tiny run whose data no other test has read: data in use are not read again."""
+    # Data in use are not read again.
     return partial(tiny, settings={"listops": {"seed": next(SEEDS)}})
 
 
 @pytest.fixture
 def reads(monkeypatch) -> Counter:
-    """Counts of loaded splits of ListOps, and of hashed splits."""
     counts, load, digest = Counter(), ListOps.load, Split.digest
 
     def counting_load(task, split):

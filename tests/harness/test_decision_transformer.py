@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from harness.answers import roll_out
 from harness.data import restore
 from harness.model import DecisionTransformer, build_model
-from harness.records import models as specs
+from harness.records import spec as specs
 from harness.records.store import Store
+from harness.runner import roll_out
 from harness.train import Trainer
 from tasks.answers import Actions
 from tasks.contract import Batch

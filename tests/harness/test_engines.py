@@ -33,10 +33,7 @@ NEEDS = {"slurm": "submitit", "ray": "ray"}
 
 @pytest.fixture
 def grid(store, interruptible, monkeypatch, capfd):
-    """Runs variants in two processes while `disturb` does something to them.
-
-    Returns the exit code, and what all processes wrote to stdout and stderr.
-    """
+    # `disturb` does something to the processes. Returns the exit code, and what all wrote.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     monkeypatch.setenv("PYTHONPATH", path)
 
@@ -56,7 +53,7 @@ def grid(store, interruptible, monkeypatch, capfd):
 
 
 def wait_for_checkpoint(store: Store, ended: threading.Event) -> psutil.Process:
-    """The process of a run that has a checkpoint and is in its training; it is suspended there."""
+    # It is suspended in its training.
     while not ended.wait(0.05):
         for name, state in store.locks.states().items():
             saved = (store.folder / f"{name}.checkpoint").exists()
@@ -71,7 +68,7 @@ def wait_for_checkpoint(store: Store, ended: threading.Event) -> psutil.Process:
 
 
 def stop(process: psutil.Process) -> psutil.Process:
-    """Suspend a process, and wait until it has stopped: until then it would act on a signal."""
+    # Until it has stopped it would act on a signal.
     process.suspend()
     while process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
         time.sleep(0.01)
@@ -79,7 +76,7 @@ def stop(process: psutil.Process) -> psutil.Process:
 
 
 def kill(process: psutil.Process) -> None:
-    """End a process, and wait until it holds no lock any more."""
+    # Until it has ended it holds its lock.
     process.kill()
     with suppress(psutil.NoSuchProcess):
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
@@ -87,7 +84,6 @@ def kill(process: psutil.Process) -> None:
 
 
 def outcomes(store: Store) -> dict:
-    """Everything in the records of a store that does not depend on the clock."""
     records, broken = store.read()
     assert not broken and {record.status for record in records} == {"ok"}
     return {
@@ -101,7 +97,6 @@ def outcomes(store: Store) -> dict:
 
 
 def run_here(store: Store) -> None:
-    """The same runs in this process."""
     with use_threads(1), pytest.raises(SystemExit) as end:
         main([*CELLS, "-a", ",".join(VARIANTS), "--store", str(store.folder)])
     assert end.value.code == 0
@@ -109,7 +104,6 @@ def run_here(store: Store) -> None:
 
 @pytest.fixture(scope="module")
 def expected(shared_data, tmp_path_factory) -> dict:
-    """The outcomes of the runs in this process, without a break."""
     store = Store(tmp_path_factory.mktemp("expected"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_DATA", str(shared_data))

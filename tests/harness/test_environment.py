@@ -54,7 +54,6 @@ def test_auto_is_a_precision_of_the_device(device, precision):
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch) -> Path:
-    """A repository of three files with the module that reports its commit."""
     for name in ("harness/environment.py", "zoo/contract.py", "README.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()

@@ -35,14 +35,11 @@ def train(trainer, dev, save=nothing, on_point=nothing) -> Progress:
 
 
 def evaluation(mean: float, metric: str = "accuracy") -> Evaluation:
-    """Of 8 answers, with that mean."""
     return Evaluation(torch.full((8,), mean), 8, metrics.find(metric).metric)
 
 
 @pytest.fixture
 def evaluations(monkeypatch):
-    """Replaces the evaluations on dev by the ones of a list, in order."""
-
     def make(found: list[Evaluation]) -> None:
         left = iter(found)
         monkeypatch.setattr(Trainer, "evaluate", lambda self, split: next(left))

@@ -8,8 +8,7 @@ import pytest
 import harness
 from harness.records.answers import ClusterValues
 from harness.records.frame import MEASURED, OF_COSTS, OF_RUNS, OF_STEPS, OUTCOME, costs
-from harness.records.models import Encoder
-from harness.records.spec import TrainSpec
+from harness.records.spec import Encoder, TrainSpec
 from harness.records.store import CostStore, Store
 from harness.stores import content
 from tasks import metrics
@@ -26,7 +25,6 @@ def section(title: str) -> str:
 
 @pytest.fixture
 def frame(tmp_path):
-    """Three runs: of a suite, of a language model, and one that failed."""
     recall = make_record(
         "primal", budget="laptop@2/recall", options={"primal": {"rank": 8}},
         overrides={"primal.rank": 8, "train.lr": 1e-4}, correct=[True] * 60 + [False] * 40,

@@ -15,8 +15,8 @@ from harness.grid import ATTEMPTS, check, run_all
 from harness.questions import spec_of
 from harness.records.frame import of_records
 from harness.runner import execute, failure, save_record
+from harness.runs import matched, parameters
 from harness.train import DivergedError
-from harness.tuning import matched, parameters
 from tests.harness.conftest import TREES, requested
 from tests.harness.specs import raising
 from tests.reports.conftest import make_record
@@ -26,7 +26,7 @@ from zoo.registry import UserError
 
 @pytest.fixture
 def grid(store, caplog):
-    """Executes specs; returns of each the seed, the status, and whether it was executed."""
+    # Returns of each run the seed, the status, and whether it was executed.
     caplog.set_level("INFO", "harness")
 
     def make(*specs, engine="local", rerun=False, **how) -> list[tuple[int, str, bool]]:
@@ -180,10 +180,10 @@ def test_a_failure_of_another_command_is_not_repeated_by_this_one(tiny, store, s
     assert (store.find(record.spec).status == "ok") == new
 
 
+# Another version of the variant, none, and another one of training.
 OTHER_CODE = [
     {"versions": {"softmax": "0.0"}}, {"versions": {"softmax": ""}}, {"training": "0.0"},
 ]  # fmt: skip
-"""Another version of the variant, none, and another one of training."""
 
 
 @pytest.mark.parametrize("code", OTHER_CODE)
@@ -211,8 +211,7 @@ def test_a_failure_replaces_a_finished_run_of_other_code_alone(tiny, store, grid
 
 
 class Threads(ThreadPoolExecutor):
-    """An engine of threads; its first `deaths` calls end as if a process was killed."""
-
+    # Its first `deaths` calls end as if a process was killed.
     deaths, broken = 0, False
 
     def submit(self, fn, /):
@@ -229,7 +228,6 @@ class Threads(ThreadPoolExecutor):
 
 @pytest.fixture
 def threads(monkeypatch) -> type[Threads]:
-    """Adds the engine, which is one function."""
     monkeypatch.setattr(Threads, "given", [], raising=False)
 
     def create(resources, store):
@@ -260,7 +258,7 @@ def test_an_engine_gives_warnings_and_tracebacks_of_runs(
     tiny, grid, caplog, threads, interrupted, interrupt_at, monkeypatch
 ):
     interrupted(tiny())
-    monkeypatch.setattr("harness.provenance.versions_of", lambda names: {"softmax": "0.0"})
+    monkeypatch.setattr("harness.environment.versions_of", lambda names: {"softmax": "0.0"})
     interrupt_at(2, RuntimeError("boom"))
     with pytest.warns(UserWarning, match="of other code of softmax; the run starts again"):
         assert grid(tiny(), engine="threads") == [(0, "failed", True)]

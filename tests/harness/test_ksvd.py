@@ -16,7 +16,6 @@ SETTING = Ksvd(rank=2, dim=8, tokens=16, steps=100, lr=0.03)
 
 
 def layer_of(variant="primal", **options):
-    """A layer of two heads of width 4, of rank 2."""
     return create(variant, dim=8, heads=2, max_len=12, **{"rank": 2, **options}).double()
 
 

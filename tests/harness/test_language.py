@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from harness.baselines import fit
-from harness.classifier import Classifier
+from harness.model import Classifier
 from harness.records.store import BaselineStore, Store
 from reports.pages.suite import terminal
 from reports.store import summary
@@ -16,8 +16,8 @@ from tests.harness.specs import encoder
 from zoo.composition import Composition, build
 from zoo.contract import Size
 
+# Of a window, and the first token that differs: the sixth of the second window.
 LENGTH, CHANGED = 12, 17
-"""Of a window, and the first token that differs: the sixth of the second window."""
 
 
 def model(attention: str) -> Classifier:
@@ -50,7 +50,6 @@ def article(number: int) -> str:
 
 @pytest.fixture
 def text(tmp_path, monkeypatch) -> bytes:
-    """Puts a small text in an empty cache; returns its test part."""
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
     texts = {"train": "", "valid": "".join(map(article, range(9))), "test": article(10) * 3}
     arrays = {f"{n}_text": np.frombuffer(t.encode(), np.uint8) for n, t in texts.items()}

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from harness.classifier import Classifier, masked_mean, pair_features
 from harness.data import restore
-from harness.model import build_model
+from harness.model import Classifier, build_model, masked_mean, pair_features
 from tasks.contract import Batch
 from tests.harness.conftest import requested
 from tests.harness.specs import encoder
@@ -23,8 +22,6 @@ SIZE = Size(dim=16, heads=2, max_len=LENGTH, causal=False, dropout=0.0)
 
 
 class WithLosses(Attention):
-    """Returns its input and the given auxiliary losses."""
-
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
 
     def __init__(self, size: Size, losses: dict[str, float]) -> None:
@@ -52,7 +49,6 @@ def decoder() -> Classifier:
 
 
 def draw(lengths: list[list[int]] | None, count: int = 3, sequences: int = 1) -> Batch:
-    """Random tokens; `lengths` are the numbers of real tokens of each sequence."""
     tokens = torch.randint(VOCABULARY, (count, sequences, LENGTH))
     mask = None if lengths is None else torch.arange(LENGTH) < torch.tensor(lengths)[..., None]
     return Batch(tokens, mask, torch.randint(CLASSES, (count,)))
@@ -64,7 +60,6 @@ def logits(model: Classifier, batch: Batch) -> torch.Tensor:
 
 
 def changed(model: Classifier, batch: Batch, tokens: torch.Tensor) -> torch.Tensor:
-    """Whether each row of logits differs with these tokens."""
     other = logits(model, replace(batch, tokens=tokens))
     return (other - logits(model, batch)).abs().amax(-1) > 1e-6
 
@@ -230,7 +225,6 @@ def test_a_decoder_needs_target_positions():
 
 
 def built(task: str, positions: str = "", **options) -> tuple[Classifier, Batch]:
-    """The model of a run with softmax, and three examples."""
     spec = requested("softmax", task, positions=positions, **{task: options})
     data = restore(spec)
     return build_model(spec, data.task).eval(), data.splits["dev"].gather(torch.arange(3))
@@ -267,7 +261,6 @@ def test_the_inputs_of_a_task_choose_its_model(tiny, monkeypatch):
 
 
 def trained(name: str, recompute, lengths) -> list[torch.Tensor]:
-    """Logits, losses and gradients of a model with dropout in all places, from one seed."""
     torch.manual_seed(3)
     rate = 0.2 * variants.find(name).drops_weights
     size = {"dim": 16, "heads": 2, "max_len": 40, "causal": variants.find(name).traits.forms[0]}

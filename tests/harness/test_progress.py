@@ -10,7 +10,7 @@ import pytest
 from harness import events
 from harness.cli import _lines
 from harness.cli.progress import CLEAR
-from harness.records.overview import summary
+from harness.records.store import summary
 from harness.runner import Reported
 from tests.harness.specs import POINT, Clock
 from tests.reports.conftest import make_record
@@ -18,7 +18,6 @@ from tests.reports.conftest import make_record
 
 @pytest.fixture
 def lines(caplog):
-    """The lines that are logged."""
     caplog.set_level("INFO", "harness")
     return lambda: [message for message in caplog.messages if ": " in message]
 
@@ -47,7 +46,6 @@ def test_the_state_of_a_grid_has_the_time_that_is_left_when_it_is_known():
 
 @pytest.fixture
 def writer(monkeypatch) -> mock.MagicMock:
-    """The class of a writer that writes nothing."""
     writer = mock.MagicMock()
     monkeypatch.setattr(events, "require_tensorboard", lambda: writer)
     return writer

@@ -49,6 +49,7 @@ def test_a_suite_has_the_rows_and_questions_of_the_published_table(name, unit):
 
 
 ROWS = ("softmax", "primal", "softmax+primal", "nystrom", "performer", "reformer")
+# Of the settings that were compared with the papers and the code of their authors.
 DIGESTS = {
     "listops": "45db7f2f8e95", "text": "671dbbf26715", "retrieval": "394d921d6419",
     "image": "eaf90bdc7b16", "pathfinder": "a9276546c0f6", "wikitext": "c431dcead169",
@@ -56,7 +57,6 @@ DIGESTS = {
     "chen2023-cost": "802d636ecb18", "chen2023-d4rl": "9f06be01ce1d", "mad": "67b1b385ec17",
     "zoology": "3732c3800798", "laptop": "e0f3122d7468",
 }  # fmt: skip
-"""Of the settings that were compared with the papers and the code of their authors."""
 
 
 @pytest.mark.parametrize("name", DIGESTS)
@@ -174,7 +174,7 @@ def test_steps_are_measured_once_and_shown_beside_the_published_ones(call, store
 
 @pytest.fixture
 def file(tmp_path):
-    """A suite of short runs; the data of one of its questions are missing."""
+    # The data of one of its questions are missing.
     (tmp_path / "mine.toml").write_text(
         """
         title = "Mine"

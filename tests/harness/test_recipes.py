@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from harness import recipes
 from harness.data import restore
-from harness.provenance import options_of
+from harness.environment import options_of
 from harness.records import suites
 from harness.records.spec import TrainSpec
 from tasks import names as task_names
@@ -18,7 +18,6 @@ from zoo.variants import variants
 
 
 def resolved(attention="softmax", task="listops", recipe="paper", settings=None):
-    """The specification of a request; its data are not read."""
     return requested(attention, task, recipe=str(recipe), **(settings or {}))
 
 
@@ -71,8 +70,6 @@ def test_every_recipe_resolves_every_variant_once_for_each_set_of_options(recipe
 
 @pytest.fixture
 def file(tmp_path):
-    """Writes a recipe file: the text of a built-in recipe, with replacements."""
-
     def write(base: str, *changes: tuple[str, str], name: str = "mine"):
         text = recipes.show(base)
         for old, new in changes:
@@ -111,19 +108,16 @@ model = { heads = 8 }
 
 SMOKE = recipes.show("smoke")
 
+# Part of the message that answers a request, or the text of a recipe file.
 BAD = {
     "unknown recipe 'papr'; did you mean 'paper'": {"recipe": "papr"},
     "; use recipe 'laptop' or 'smoke'": {"task": "mqar"},
     "did you mean 'backend'": {"settings": {"softmax": {"backnd": "sdpa"}}},
-    "backend=x is not one of auto, sdpa": {"settings": {"softmax": {"backend": "x"}}},
-    "max_len=long is not of type int": {"settings": {"listops": {"max_len": "long"}}},
     "did you mean 'max_len'": {"settings": {"listops": {"maxlen": 9}}},
     "max_len=9 must be at least": {"settings": {"listops": {"max_len": 9}}},
     "train.lr=-1: input should be greater than 0; give": {"settings": {"train": {"lr": -1}}},
-    "train.lr=fast: input should be a valid number; ": {"settings": {"train": {"lr": "fast"}}},
     "warmup=5 exceeds steps=4;": {"settings": {"train": {"steps": 4, "warmup": 5}}},
     "possible; use --precision": {"settings": {"train": {"precision": "bf16"}}},
-    "model.dropout=1: input should be less than 1": {"settings": {"model": {"dropout": "1"}}},
     "of model 'heds'; did you mean 'heads' or 'head'?": {"settings": {"model": {"heds": "1"}}},
     "possible; use --positions": {"settings": {"model": {"positions": "rotary"}}},
     # files
@@ -150,7 +144,6 @@ BAD = {
     f"{owner}.{name}=True is a boolean": f"[other.{owner}]\n{name} = true\n"
     for owner, name in zip(("model", "train"), ("dropout", "steps"), strict=True)
 }  # fmt: skip
-"""Part of the message that answers a request, or the text of a recipe file."""
 
 
 @pytest.mark.slow_after(15)

@@ -22,7 +22,7 @@ PACK = ("pack", "--suite", "mine", "--attention", ROW)
 
 @pytest.fixture(autouse=True)
 def suite(tmp_path, monkeypatch):
-    """A suite of the package, without costs."""
+    # Without costs.
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "mine.toml").write_text(f'published = ["A paper"]\n{SUITE}')
     monkeypatch.setattr(suites, "FOLDER", tmp_path / "suites")
@@ -33,13 +33,11 @@ def suite(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The folder of the runs of a row, made by the first test that needs them."""
     return tmp_path_factory.mktemp("made") / "runs"
 
 
 @pytest.fixture
 def runs(made, store, output) -> Store:
-    """A store with the runs of a row: two questions, each two trials and two seeds."""
     if not made.exists():
         arguments = ("run", "--suite", "mine", "--attention", "primal", "--no-cost")
         output(*arguments, "--threads", "1")
@@ -50,13 +48,12 @@ def runs(made, store, output) -> Store:
 
 @pytest.fixture
 def packed(runs, output, tmp_path):
-    """The file of the row."""
     output(*PACK, "--out", str(tmp_path / "out"))
     return tmp_path / "out" / "mine@3" / "primal-rank-8.jsonl"
 
 
 def rewrite(path, change, which=0) -> None:
-    """Change the JSON of a record in a file of lines, with a checksum of the new content."""
+    # With a checksum of the new content.
     lines = [*file_lines(path)]
     tree = json.loads(lines[which].text)
     change(tree)
@@ -65,7 +62,6 @@ def rewrite(path, change, which=0) -> None:
 
 
 def results(call, path, *options) -> dict[str, bool]:
-    """The outcome of each check of a file; of repeats together."""
     code, out, err = call("check", str(path), "--json", *options)
     found = {row["check"].partition(" ")[0]: row["passed"] for row in json.loads(out)["rows"]}
     assert err == "" or "ok" in err
@@ -119,7 +115,7 @@ def test_a_row_that_lacks_a_run_is_not_packed(role, which, packed, store, reject
     ("forms", "complete"), [(["Mine"], True), (["Mine", "Mine, causal"], False)]
 )
 def test_a_row_that_is_not_installed_has_the_forms_of_its_certificate(forms, complete, runs):
-    """One question is causal, and the row has no run of it."""
+    # One question is causal, and the row has no run of it.
     row = rows.of_store(suites.find("mine"), ROW, runs.folder, "")
     changes = {"attention": "Mine", "layers": ("Mine",), "options": {}, "overrides": {}}
     own = [run.model_copy(update={"spec": run.spec.model_copy(update=changes)})

@@ -9,12 +9,12 @@ import pytest
 import torch
 from pydantic import field_serializer
 
-import harness.provenance
+import harness.environment
 import harness.runner
 from harness import checkpoint
 from harness.data import restore
+from harness.environment import expected_failures_of
 from harness.interrupts import SECONDS_PER_IMPORT, Interrupts, Terminated
-from harness.provenance import expected_failures_of
 from harness.records.fields import Frozen
 from harness.records.store import Store
 from harness.records.versions import TRAINING
@@ -41,7 +41,6 @@ ENDS = [
 
 
 def curve(record) -> list:
-    """The points of a curve without their times."""
     return [(point.step, point.loss, point.losses, point.dev) for point in record.curve]
 
 
@@ -220,7 +219,6 @@ def test_a_run_of_softmax_has_sdpa_unless_it_names_a_backend(tiny, run_here, opt
 
 @pytest.fixture
 def saves(monkeypatch) -> list[int]:
-    """The steps at which checkpoints were written."""
     steps, real = [], checkpoint.save
 
     def spy(path, trainer, progress):
@@ -302,8 +300,6 @@ def test_the_first_signal_is_deferred_and_the_second_one_is_not():
 
 
 class Sender(Frozen):
-    """Writing it sends a signal to this process."""
-
     name: str = "sender"
 
     @field_serializer("name")

@@ -11,9 +11,8 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional as F
 
-from harness.classifier import LAYERS, Classifier, FlattenedHead
 from harness.data import Data, data_of, restore
-from harness.model import build_model
+from harness.model import LAYERS, Classifier, FlattenedHead, build_model
 from harness.questions import question_of
 from harness.train import Trainer
 from tasks import names as task_names
@@ -145,8 +144,7 @@ def test_a_batch_norm_is_not_recomputed():
 
 
 class RandomData(Data):
-    """The data of a task; random tokens of its form where they take files or a compiler."""
-
+    # Random tokens of the form of a task, where its data take files or a compiler.
     digests = MappingProxyType({})
 
     @cached_property
@@ -177,12 +175,12 @@ def test_a_run_of_a_time_series_gives_a_record(run_here, reported, give, norm):
     assert record.spec.question.name.endswith("smoke" if norm == "post" else "model.norm=batch")
 
 
+# Of the time series one set: they differ in their sizes only.
 TASKS = [
     name
     for name in task_names(required_options=False)
     if not name.startswith("uea-") or name == "uea-handwriting"
 ]
-"""Of the time series one set: they differ in their sizes only."""
 
 
 @pytest.mark.slow

@@ -10,8 +10,6 @@ import pytest
 from pydantic import ValidationError
 
 from harness.records.files import line_of, write_atomic
-from harness.records.models import Transformer
-from harness.records.published import every_line, merged
 from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import (
@@ -21,6 +19,8 @@ from harness.records.store import (
     ShallowStore,
     Store,
     StudyStore,
+    every_line,
+    merged,
 )
 from tests.conftest import ROOT
 from tests.harness.specs import raising
@@ -39,7 +39,6 @@ OTHER_WORD = {"bf16": "fp32", "cpu": "cuda", "learned": "rotary", "final": "tria
 
 
 def leaves(tree: object, path: tuple = ()) -> list[tuple]:
-    """The path of every value that is not a container."""
     if isinstance(tree, dict | list):
         items = tree.items() if isinstance(tree, dict) else enumerate(tree)
         return [leaf for key, inner in items for leaf in leaves(inner, (*path, key))]
@@ -47,7 +46,6 @@ def leaves(tree: object, path: tuple = ()) -> list[tuple]:
 
 
 def changed(path: tuple) -> RunSpec:
-    """`SPEC` with another value at `path`."""
     tree = json.loads(json.dumps(SPEC))
     owner = value_at(tree, path[:-1])
     owner[path[-1]] = another(owner[path[-1]])
@@ -90,7 +88,6 @@ OTHERS = {
 
 
 def with_part(owner, fields, base=SPEC["question"]):
-    """`SPEC` with other fields of a part of its question."""
     return {**SPEC, "question": {**base, owner: {**base[owner], **fields}}}
 
 
@@ -108,22 +105,8 @@ def test_a_field_is_part_of_the_identity_where_it_has_another_value_than_its_def
         assert RunSpec.model_validate_json(other.model_dump_json()) == other
 
 
-def test_a_model_has_the_fields_of_its_kind_alone():
-    question = SPEC["question"]
-    shared = {name: question["model"][name] for name in Transformer.model_fields}
-    for model in (
-        {**shared, "kind": "vision", "drop_path": 0.1},
-        {**shared, "kind": "decision", "positions": "rotary"},
-    ):
-        other = RunSpec.model_validate({**SPEC, "question": {**question, "model": model}})
-        assert RunSpec.model_validate_json(other.model_dump_json()) == other
-    for wrong in ({**question["model"], "drop_path": 0.1}, {**shared, "kind": "vision", "head": 8}):
-        with pytest.raises(ValidationError, match="Extra inputs"):
-            RunSpec.model_validate({**SPEC, "question": {**question, "model": wrong}})
-
-
+# Fields that may change alone: `depth` must be the number of layers.
 FREE = [path for path in leaves(SPEC) if path[-1] not in ("kind", "depth", "block")]
-"""Fields that may change alone: `depth` must be the number of layers."""
 
 
 @pytest.mark.parametrize("path", FREE, ids=lambda path: ".".join(map(str, path)))
@@ -184,7 +167,6 @@ def test_a_failed_write_leaves_the_former_record_and_no_other_file(
 
 
 def damage(record: Record) -> dict[str, bytes]:
-    """Contents of a file that is not a record, by what is wrong."""
     tree = record.model_dump(mode="json")
     text = json.dumps(tree)
     return {

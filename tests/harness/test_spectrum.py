@@ -1,4 +1,4 @@
-"""Spectra: singular values of known matrices, and the command on runs that keep their weights."""
+"""Spectra of known matrices, kept weights, and the inputs of layers."""
 
 import math
 
@@ -8,7 +8,9 @@ import torch
 
 import zoo
 from harness import checkpoint
-from harness.layer_inputs import Inputs
+from harness.data import restore
+from harness.layer_inputs import Inputs, inputs_of_layers, scale_logits
+from harness.model import build_model
 from harness.studies import spectrum
 from harness.studies.spectrum import Spectrum, explained_variance, ranks_up_to, spectrum_of
 from tests.harness.specs import axes_of
@@ -112,3 +114,21 @@ def test_a_damaged_file_of_weights_is_an_error(tiny, store, run_here):
     files[2].write_bytes(bytes(byte ^ (at == len(whole) // 2) for at, byte in enumerate(whole)))
     with pytest.raises(UserError, match=r"is damaged: .*; make them again with: harness run"):
         [*spectrum.spectra(short, files, 2, "")]
+
+
+def test_the_examples_of_dev_are_evenly_spaced(tiny, dev):
+    model = build_model(tiny(), restore(tiny()).task).eval()
+    for samples, expected in ((1, [0]), (3, [0, 7, 15]), (99, [*range(16)])):
+        calls = inputs_of_layers(model, dev, samples)[0]
+        lengths = [int(call.mask.sum()) for call in calls]
+        assert lengths == [int(dev.example_lengths()[example].sum()) for example in expected]
+
+
+def test_logits_have_the_deviation_that_is_requested():
+    torch.manual_seed(0)
+    layer, x = zoo.create("softmax", dim=8, heads=2, max_len=5), torch.randn(3, 5, 8)
+    torch.nn.init.normal_(layer.query.bias)
+    scale_logits(layer, x, 2.5)
+    q, k = layer.query(x), layer.context(x)[..., :8]
+    scores = torch.stack([q[..., i : i + 4] @ k[..., i : i + 4].mT / 2 for i in (0, 4)])
+    assert scores.std().item() == pytest.approx(2.5, rel=1e-4)

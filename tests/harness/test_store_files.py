@@ -18,7 +18,6 @@ GIB3 = 3 * 2**30
 
 
 def line(kind: str = "run", **changes) -> str:
-    """The line of a record; `changes` are of its fields."""
     record = make_record().model_copy(update=changes)
     return line_of(kind, record.spec.file_name, record.model_dump_json())
 
@@ -32,13 +31,13 @@ def write(text: str):
     return lambda path: path.write_text(text)
 
 
+# What is no file of records whatever its content, by kind.
 NO_FILES = {
     "pipe": os.mkfifo, "folder": Path.mkdir, "huge": sparse,
     "device": lambda path: path.symlink_to("/dev/zero"),
     "dangling": lambda path: path.symlink_to("nowhere"),
     "loop": lambda path: path.symlink_to(path.name),
 }  # fmt: skip
-"""What is no file of records whatever its content, by kind."""
 
 NO_LINES = {
     "empty": write(""), "data": write('{"text": "x"}\n' * 9), "binary": write("\0" * 99),
@@ -55,7 +54,6 @@ PLACES = {f"{kind}.jsonl": make for kind, make in (NO_FILES | NO_LINES).items()}
 
 @pytest.fixture
 def good(store):
-    """A run in the store, which other files do not affect."""
     record = make_record("primal")
     store.write(record)
     return record

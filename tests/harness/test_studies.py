@@ -24,7 +24,7 @@ OPTIONS = {
 
 @pytest.fixture
 def trained(output, store) -> str:
-    """The name of a run of softmax, and primal, with saved weights."""
+    # A run with saved weights.
     output("run", "-a", "softmax+primal", "--no-cost", *KEPT)
     (path,) = store.folder.glob("*.json")
     return path.stem

@@ -135,7 +135,6 @@ def test_bf16_computes_products_in_half_precision_with_parameters_in_fp32(tiny, 
 
 
 def torchs(spec: TrainSpec) -> list[tuple[float, float]]:
-    """Learning rate and beta1 of each step under PyTorch's `OneCycleLR`."""
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.AdamW([parameter], lr=spec.lr, betas=spec.betas)
     scheduler = OneCycleLR(
@@ -168,7 +167,7 @@ def test_rate_and_beta1_are_those_of_pytorchs_scheduler(steps, warmup, cycle_mom
 @pytest.mark.parametrize("warmup", [0, 1])
 @pytest.mark.parametrize("steps", [1, 2, 30])
 def test_without_a_warm_up_the_first_step_has_the_highest_rate(steps, warmup, cycle_momentum):
-    """PyTorch's scheduler divides by zero at a warm-up of 1, and never reaches the rate at 0."""
+    # PyTorch's scheduler divides by zero at a warm-up of 1, and never reaches the rate at 0.
     spec = recipe(steps, warmup, cycle_momentum)
     values = [one_cycle(step, spec) for step in range(steps)]
     assert values[0] == (1e-3, 0.85 if cycle_momentum else 0.8)

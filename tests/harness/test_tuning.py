@@ -3,31 +3,27 @@
 import pytest
 
 from harness.questions import question_of
-from harness.tuning import (
+from harness.runs import (
     best,
     beyond,
     differ,
     due,
     finals,
-    require_one_processor,
     trials,
     varied,
 )
 from tests.harness.conftest import SMALL, TREES, requested
 from tests.reports.conftest import changed, make_record
-from zoo.registry import UserError
 
 SETTINGS = {"listops": TREES, "train": {"steps": 4, "warmup": 0}}
 
 
 def row(texts=None, settings=SETTINGS):
-    """The trials of softmax over a grid."""
     question = question_of("listops", "smoke", settings, tune=True, grid=texts or {})
     return trials(question, "softmax", settings, "cpu")
 
 
 def made(trial, dev, last_step):
-    """The record of a trial whose training ended at a step."""
     run = changed(make_record(), "final", dev=float(dev))
     last = run.curve[-1].model_copy(update={"step": last_step})
     return run.model_copy(update={"spec": trial, "curve": [last]})
@@ -158,7 +154,6 @@ MQAR = {"mqar": {"train": 64, "vocabulary": 32}}
 
 
 def swept(field, values):
-    """The runs of primal at each value of a field."""
     settings = varied(MQAR, field, values, "mqar", "primal")
     return [requested("primal", "mqar", **of) for of in settings]
 
@@ -173,24 +168,6 @@ def test_every_value_is_a_run_that_differs_in_it_alone(field, values, value_of):
     specs = swept(field, values)
     assert [value_of(spec) for spec in specs] == [*map(int, values)]
     assert {spec.task.options["vocabulary"] for spec in specs} == {32}
-
-
-def test_a_sweep_of_two_processors_is_rejected_before_training(store, run_here):
-    specs = swept("primal.rank", ["2", "4"])
-    require_one_processor(specs, store)
-    record = run_here(specs[0])
-    require_one_processor(specs, store)
-    other = record.environment.model_copy(update={"device": "an abacus"})
-    store.write(record.model_copy(update={"environment": other}))
-    with pytest.raises(UserError, match=r"would differ in device: .*an abacus"):
-        require_one_processor(specs, store)
-    # All of one other machine: nothing is left to be trained here.
-    store.write(record.model_copy(update={"spec": specs[1], "environment": other}))
-    require_one_processor(specs, store)
-    threads = record.environment.model_copy(update={"threads": 99})
-    store.write(record.model_copy(update={"environment": threads}))
-    store.path(specs[1]).unlink()
-    require_one_processor(specs, store)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from harness.provenance import covered, version_of
+from harness.environment import covered, version_of
 from harness.records.versions import (
     LOOP,
     TRAINING,

@@ -30,7 +30,6 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def image_folder(tmp_path_factory) -> Path:
-    """Images of grey squares as JPEG files of three classes, of each 4 in `train`, 2 in `val`."""
     squares = np.random.default_rng(0).integers(0, 256, (3, 6, 8, 8), dtype=np.uint8)
     sheet = squares.repeat(4, axis=2).repeat(4, axis=3)
     root = tmp_path_factory.mktemp("images")
@@ -46,8 +45,6 @@ def image_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def images(image_folder):
-    """Resolves a tiny run; further keywords are fields of the model and the recipe, by path."""
-
     def make(attention: str = "softmax", **fields) -> RunSpec:
         settings = {"image-folder": {"path": str(image_folder)}, "model": {}, "train": {}}
         for path, value in fields.items():

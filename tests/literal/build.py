@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from harness.provenance import options_of
+from harness.environment import options_of
 from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch

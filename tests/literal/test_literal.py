@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness.classifier import Classifier
-from harness.model import build_model
-from harness.records.models import Encoder
-from harness.records.spec import Question, RunSpec, TaskSpec, TrainSpec
+from harness.model import Classifier, build_model
+from harness.records.spec import Encoder, Question, RunSpec, TaskSpec, TrainSpec
 from tasks import Task
 from tasks.contract import Batch
 from tasks.lra.image import Image
