@@ -60,7 +60,7 @@ class SuiteResults:
         # model without attention; `at_baseline`: a model without attention, or the interval is not
         # above all of theirs; `answered`: it is above; `known_failures` of its checks;
         # `state_bytes` of decoding and `parameters`, of the whole model;
-        # `best`: the row solves the question, or no
+        # `best`: the row solves the question or, where none does, no
         # row is separably better; and the columns of `reports.progress.progress`.
         names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))
         attention = {**self.rows, **names}
@@ -73,8 +73,9 @@ class SuiteResults:
         found = pd.concat(by_question, names=["question"]).reset_index()
         found["attention"] = found["row"].map(attention)
         found = found.merge(self.progress, how="left", on=["question", "row"])
-        first = found["rank_group"].astype(str).str.contains("A")
-        found = found.assign(best=first | found["solved"].eq(True))
+        first, solved = found["rank_group"].astype(str).str.contains("A"), found["solved"].eq(True)
+        any_solves = solved.groupby(found["question"]).transform("any")
+        found = found.assign(best=solved.where(any_solves, first))
         found = found.reindex(columns=["row", "attention", "question", *NOT_RUN])
         return found.assign(**{
             name: found[name].where(found[name].notna(), value).astype(type(value))

@@ -18,7 +18,6 @@ CONTROLS = dict.fromkeys(
 )  # fmt: skip
 
 WIDTH, WIDE = 100, 120  # Characters of a line on a terminal, and of a wide table
-MOST_COMMITS = 8  # The most commits that a sentence names
 
 
 def number(value: float | None) -> str:
@@ -96,11 +95,9 @@ def outdated_text(found: "pd.DataFrame", what: str = "runs") -> str:
     old = found[found["outdated"].eq(True)] if "outdated" in found else found[:0]
     if old.empty:
         return ""
-    every = sorted({name for text in old["commit"] for name in (text or "unknown").split(", ")})
-    more = f" and {len(every) - MOST_COMMITS} more" * (len(every) > MOST_COMMITS)
     rows = sorted({*old["row"]}) if {*old["row"]} < {*found["row"]} else []
     named = f" Variants: {', '.join(rows)}." if rows else ""
     return (
         f"{len(old):,} of {len(found):,} {what} are outdated: code or data have changed since."
-        f"{named} Commits: {', '.join(every[:MOST_COMMITS])}{more}."
+        f"{named}"
     )

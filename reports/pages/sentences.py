@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from reports.statistics import score_groups
 from reports.text import number
 
 if TYPE_CHECKING:
@@ -16,17 +15,14 @@ NAMED = 4  # The most rows that a sentence names
 FEW = 10  # The most rows of a form in a table of a README and in a heat map
 AMONG, AT_BASELINE = "among the best at", "no better than a baseline at"
 BOTH = ", both directions"  # The end of a title that the form says as well
-ALWAYS = ("softmax", "primal")  # The reference, and the mechanism of Primal-Attention
+# The reference, the mechanism of Primal-Attention, and the model without attention
+ALWAYS = ("softmax", "primal", "none")
 
 
 def best_rows(of: "Tables", question: str) -> list[str]:
     # The fastest layer first; rows without a time last.
     rows = of.answers[(of.answers["question"] == question) & (of.answers["part"] == "")]
-    rows = rows.set_index("row")
-    best = [*rows.index[rows["solved"]]]
-    if not best:
-        groups = score_groups(rows[rows["rank_group"] != ""])
-        best = [row for row, group in groups.items() if group == 1]
+    best = rows.loc[rows["best"].astype(bool), "row"]
     column = f"time.{of.suite.cost.middle_length}"
     lines = of.matrix[of.forms[question]].reindex(best).sort_values(column)
     return [str(row) for row in lines.index]
@@ -48,8 +44,12 @@ def few_rows(of: "Tables", form: str) -> list[str]:
 
 def sentences(of: "Tables") -> list[str]:
     found = [_of_question(of, question.name) for question in of.suite.questions]
-    found += [_of_mean(of), *primal_sentences(of)]
+    found += [_of_mean(of), _of_baselines(of), *primal_sentences(of)]
     return [text for text in found if text][:MOST]
+
+
+def readme_sentences(of: "Tables") -> list[str]:
+    return [*filter(None, [_of_baselines(of), *primal_sentences(of)])]
 
 
 def _of_question(of: "Tables", name: str) -> str:
@@ -61,8 +61,12 @@ def _of_question(of: "Tables", name: str) -> str:
     column = f"time.{of.suite.cost.middle_length}"
     times = of.matrix[of.forms[name]][column]
     leader = str((rows["mean"] * rows["better"].map({"higher": 1.0, "lower": -1.0})).idxmax())
-    text = f"{question.title}: {leader} leads with {rows.at[leader, 'text']}"
     others = [row for row in best if row != leader]
+    alone = rows.at[leader, "best"] and not others
+    verb = "leads with" if alone else "has"
+    text = f"{question.title}: {leader} {verb} {rows.at[leader, 'text']}"
+    if not alone:
+        text += ", the best mean" if rows.at[leader, "seeds"] > 1 else ", of one seed"
     if others:
         more = f" and {len(others) - NAMED} more" * (len(others) > NAMED)
         verb = "are" if len(others) > 1 else "is"
@@ -70,7 +74,9 @@ def _of_question(of: "Tables", name: str) -> str:
     timed = [row for row in best if times.get(row) == times.get(row)]
     if timed and len(best) > 1:
         text += f"; {timed[0]} is the cheapest, {number(times[timed[0]])} of softmax's time"
-    if baseline := strongest(rows) * (not rows["answered"].any()):
+    # If it holds for all questions, another sentence says so.
+    baseline = strongest(rows)
+    if baseline and not rows["answered"].any() and not _of_baselines(of):
         text += f"; no variant is separably better than the strongest baseline, {baseline}"
     return f"{text}."
 
@@ -89,11 +95,22 @@ def _of_mean(of: "Tables") -> str:
     if len(rows) < 2:
         return ""
     leader, times = rows["mean"].idxmax(), rows[column].dropna().sort_values()
-    text = f"Mean over the tasks: {leader} leads with {rows['mean'].max():.1f}"
+    text = f"Mean over the tasks: {leader} has {rows['mean'].max():.1f}, the best"
     if len(times):
         text += (f"; {times.index[0]} is the cheapest at {of.suite.cost.longest_length:,} tokens, "
                  f"{number(times.iloc[0])} of softmax's time")  # fmt: skip
     return f"{text}."
+
+
+def _of_baselines(of: "Tables") -> str:
+    # Only where it holds for all questions.
+    rows = of.answers[of.answers["text"] != ""]
+    if rows.empty or rows["answered"].any() or not (rows["baseline"] != "").any():
+        return ""
+    by_question = dict(iter(rows.groupby("question")))
+    best = [f"{question.title}, {strongest(by_question[question.name])}"
+            for question in of.suite.questions if question.name in by_question]  # fmt: skip
+    return f"No variant is better than the strongest baselines: {'; '.join(best)}."
 
 
 def primal_sentences(of: "Tables") -> list[str]:
@@ -109,6 +126,7 @@ def primal_sentences(of: "Tables") -> list[str]:
         parts = [f"{group} {', '.join(named)}".strip() for group, named in groups.items() if named]
         ratio = matrix[f"time.{of.suite.cost.middle_length}"].get("primal")
         if parts and ratio is not None and ratio == ratio:
-            parts.append(f"{number(ratio)} of softmax's time")
+            length = of.suite.cost.middle_length
+            parts.append(f"{number(ratio)} of softmax's time at {length:,} tokens")
         texts += [f"Primal-Attention, {form}: {'; '.join(parts)}."] * bool(parts)
     return texts

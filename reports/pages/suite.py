@@ -17,7 +17,7 @@ from harness.records.families import layer_counts
 from harness.records.suites import Suite, SuiteQuestion
 from reports import layer_costs, matrix, papers, suite_results
 from reports.markdown import rendered
-from reports.pages.sentences import best_rows, few_rows, primal_sentences, sentences, strongest
+from reports.pages.sentences import best_rows, few_rows, readme_sentences, sentences, strongest
 from reports.statistics import LEVEL
 from reports.suite_results import has_runs
 from reports.table import Line, Table, tex
@@ -259,7 +259,7 @@ def about(of: Tables) -> list[Line]:
         recipe = of_recipes[question.name]
         found.append({
             "name": question.name, "title": question.title, "form": of.forms[question.name],
-            "asks": question.asks, "note": question.note, "steps": recipe.train["steps"],
+            "asks": question.asks, "note": question.note, "training": _training(recipe.train),
             "model": _model(recipe.model), "baseline": strongest(answers) or NOTHING,
             "pairs": math.comb(len(whole), 2), "has_results": len(answers) > 0,
             "apart": len(told_apart(whole, pairs, question.ceiling)),
@@ -272,6 +272,11 @@ def _model(model: Mapping[str, Any]) -> str:
         return ""
     layers = "1 layer" if model["depth"] == 1 else f"{model['depth']} layers"
     return f"{layers} of width {model['dim']}, {model['heads']} heads"
+
+
+def _training(train: Mapping[str, Any]) -> str:
+    batch = f" of {train['batch']}" * ("batch" in train)
+    return f"{train['steps']:,} steps{batch}, {train.get('optimiser', 'adamw')}"
 
 
 def told_apart(
@@ -323,4 +328,4 @@ def _filled(text: str) -> str:
 def readme_table(of: Tables) -> str:
     shown = (of.table(form, "readme", few_rows(of, form)) for form in of.matrix)
     texts = [table.markdown(marks=False) for table in shown]
-    return "\n".join([*texts, *(f"{text}\n" for text in primal_sentences(of))])
+    return "\n".join([*texts, *(f"{text}\n" for text in readme_sentences(of))])
