@@ -82,11 +82,11 @@ class PrimalMoments(Primal):
 
     def weights(
         self, x: Tokens, mask: Mask, directions: ksvd.Directions, *,
-        span: forms.BySide | None = None, take: Any = None,
-    ) -> tuple[Tokens, ksvd.Weights]:  # fmt: skip
+        span: forms.BySide | None = None,
+    ) -> ksvd.Weights:  # fmt: skip
         if span is None or self.size.causal:
             raise Unsupported(f"causal {self.name()} has weights for each token")
-        return x, self._moments(span, x, mask, directions)
+        return self._moments(span, x, mask, directions)
 
     def _rows(self, samples: int) -> int:
         return self.size.head_dim
