@@ -15,7 +15,6 @@ from tests.zoo.faulty.correct import (
     ActivatesTransposedView,
     Bidirectional,
     CausalOnly,
-    Correct,
     EqualsSoftmaxAfterPreparation,
     FillsTable,
     LowRank,
@@ -31,7 +30,6 @@ from zoo.conformance import (
     checks_for,
     configurations,
     locate,
-    parametrize,
     run,
     transforms,
 )
@@ -362,9 +360,3 @@ def test_a_name_that_cannot_be_located_is_an_error(name):
     with one_line(name):
         locate(name)
     assert locate("softmax") is locate("zoo.variants.softmax:Softmax") is Softmax
-
-
-def test_other_packages_get_every_check_of_every_form_as_a_test():
-    mark = parametrize(Correct)
-    expected = [(s, c) for s in configurations("Correct", Correct) for c in checks_for(s)]
-    assert mark.args[1] == expected

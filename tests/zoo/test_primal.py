@@ -116,6 +116,8 @@ def test_under_autocast_only_products_over_all_tokens_are_in_half_precision(path
     products = in_half_precision(lambda: layer(x, x, None))
     assert products
     assert all(any({n, 3 * n} & {*shape} for shape in shapes) for _, shapes in products)
+    if OPTIONS.get("backend") == "literal":  # Both projections, and nothing of three axes.
+        assert {name for name, _ in products} == {"addmm"}
 
 
 def sampled_by(layer: Primal, x: torch.Tensor, mask: torch.Tensor | None) -> list[set[int]]:
