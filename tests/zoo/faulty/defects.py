@@ -208,14 +208,18 @@ for base, leak in (OF_THE_PAST, "heads"), (Correct, "convolution"), (Recurrent, 
     fails("packed equals separate")(packs(base, leak))
 
 
-def without_sequences(self, x, mask=None, state=None, segments=None):
-    if segments is None:
-        return Recurrent.prefill(self, x, mask, state)
-    return self.extend(x, None, self.start(len(x)) if state is None else state)
+def of_whole_rows(self, x, mask=None, state=None, segments=None):
+    tokens, after = Recurrent.prefill(self, x, mask, state, segments)
+    if segments is None or state is not None:
+        return tokens, after
+    return self.extend(x, None, self.start(len(x)))[0], after
 
 
-variant("packed prompts equal separate", "PrefillsWholeRows", Recurrent,
-    prefill=without_sequences)
+variant("packed prompts equal separate", "PrefillsWholeRows", Recurrent, prefill=of_whole_rows)
+variant("packed prompts equal separate", "ForgetsStateBeforePackedPrompt", Recurrent,
+    prefill=lambda self, x, mask=None, state=None, segments=None: Recurrent.prefill(
+        self, x, mask, state if segments is None else None, segments
+    ))
 variant("rejects packed sequences", "IgnoresSegments", Correct,
     expected_failures=MappingProxyType({"padding invariance": "it is not tested here"}),
     packed=lambda self, x, mask, segments: self(x, mask=mask))
