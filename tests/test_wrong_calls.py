@@ -241,7 +241,7 @@ def test_the_other_arguments_of_the_table_are_right(face, tmp_path, monkeypatch,
 
 
 POSITIONAL = [
-    *((name, (), {}, f"needs {argument}: ") for name, argument in UNBOUND.items()),
+    *((name, (), {}, f"needs {argument};") for name, argument in UNBOUND.items()),
     ("zoo.create", ("softmax", 16, 2, 8), {}, "takes variant by position; give the others"),
     ("zoo.create", ("softmax",), {"variant": "softmax", **SIZE}, "one variant, not two"),
     ("harness.load", (), {"stor": "runs"}, "did you mean 'store'"),

@@ -41,12 +41,12 @@ class DeltaAttention(RecurrentAttention):
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size, *, steps: int = 1) -> None:
-        """Make the projections: a query for each token, a key and a value for each step."""
+        # A query for each token, a key and a value for each step.
         super().__init__(size, (1 + 2 * steps) * size.dim, bias=False)
         self.steps = steps
 
     def make_output(self, gate: OutputGate) -> None:
-        """Make gate, norm and output projection; a subclass calls it last."""
+        # A subclass calls it last.
         dim, width = self.size.dim, self.size.head_dim
         maps = {
             "none": lambda: None,
@@ -62,7 +62,6 @@ class DeltaAttention(RecurrentAttention):
         """Log decay, erase and write gate, of `steps` n tokens or of one for all."""
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
-        """See `RecurrentAttention.inputs`."""
         with full_precision(projected) as (u,):
             u = u if self.size.short_conv else F.silu(u)
             u = u.unflatten(-1, (-1, self.size.heads, self.size.head_dim))
@@ -80,7 +79,6 @@ class DeltaAttention(RecurrentAttention):
             return Inputs(q, k, v.flatten(1, 2).transpose(1, 2), log_decay, erase * k, write)
 
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
-        """Normalise each head, multiply by the gate, apply the output projection."""
         tokens = rms_norm(self.norm, heads.transpose(1, 2)).flatten(-2)
         return self.out(tokens if self.gate is None else tokens * self.gate(x))
 
@@ -118,7 +116,6 @@ def softplus(x: Tensor) -> Tensor:
 
 
 def low_rank(dim: int, rank: int, width: int, *, bias: bool) -> nn.Sequential:
-    """W_2 W_1, and a bias if wanted."""
     return nn.Sequential(nn.Linear(dim, rank, bias=False), nn.Linear(rank, width, bias=bias))
 
 

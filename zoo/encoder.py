@@ -124,7 +124,10 @@ class EncoderLayer(nn.Module):
         return recomputed(self._attend, x, *rows) if inner else self._attend(x, *rows)
 
     def _attend(self, x: Tokens, *rows: Tensor | None) -> Attended:
-        return self.attention(self.attention_norm(x), None, *rows)
+        return self.attention(self._attention_input(x), None, *rows)
+
+    def _attention_input(self, x: Tokens | Token) -> Any:
+        return self.attention_norm(x)
 
     def start(self, batch: int) -> State:
         """The state before the first token; see `Attention.start`."""
@@ -134,7 +137,7 @@ class EncoderLayer(nn.Module):
         """The output at the next token and the new state, without dropout; see `Attention.step`."""
         require_token(self.attention.size.dim, x)
         require_dtype(self, x)
-        tokens, state = self.attention.step(self.attention_norm(x), state)
+        tokens, state = self.attention.step(self._attention_input(x), state)
         return self._without_dropout(x + tokens), state
 
     def prefill(
@@ -148,7 +151,7 @@ class EncoderLayer(nn.Module):
         require_inputs(self.attention.size, x, x, mask, segments)
         require_dtype(self, x)
         x = zero_padding(x, mask)
-        tokens, state = self.attention.prefill(self.attention_norm(x), mask, state, segments)
+        tokens, state = self.attention.prefill(self._attention_input(x), mask, state, segments)
         return self._without_dropout(x + tokens), state
 
     def _without_dropout(self, x: Tokens | Token) -> Any:

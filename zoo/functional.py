@@ -25,7 +25,7 @@ from zoo.kernels.real_tokens import zero_padding
 from zoo.packed import Packed
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError, Value, checked, resolve, unknown
-from zoo.size import require_segments
+from zoo.size import require_mask, require_segments
 
 Options = tuple[tuple[str, Value], ...]
 Cores = Callable[[bool], ProjectedAttention]
@@ -151,7 +151,7 @@ def compute(
     scale: float | None, segments: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     if mask is not None:
-        require_mask(mask, q, k)
+        require_mask(mask, k[:, 0])
     if segments is not None:
         core.require_padding(causal=core.size.causal)
         require_segments(segments, q[:, 0], mask)
@@ -172,15 +172,6 @@ def compute(
     out = core.attend_in_precision(q, k, v, mask)
     backward_without_autocast([out], inputs)
     return out
-
-
-def require_mask(mask: Tensor, q: Tensor, k: Tensor) -> None:
-    if mask.dtype != torch.bool or mask.shape != (q.shape[0], k.shape[2]):
-        shape = q.shape[0], k.shape[2]
-        raise UserError(f"mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give a "
-                        f"boolean one of shape {shape}, True for real keys")  # fmt: skip
-    if mask.device != q.device:
-        raise UserError(f"mask is on {mask.device}, queries on {q.device}; move it there")
 
 
 def require_heads(core: ProjectedAttention, q: Tensor, k: Tensor, v: Tensor) -> None:

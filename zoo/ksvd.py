@@ -35,8 +35,7 @@ def initialise(directions: Directions, orthonormal: bool = False, factor: float 
     # `orthonormal` gives each head orthonormal columns instead, or rows where those are fewer.
     for side in directions:
         # Of (h, a, s) PyTorch makes (h, a s) with orthonormal rows. Orthonormal columns of each
-        # head would be sqrt(s) times larger, and their loss would dominate training:
-        # `test_primal_initialisation.py`.
+        # head would be sqrt(s) times larger, and their loss would dominate training.
         for part in side if orthonormal else [side]:
             nn.init.orthogonal_(part)
     directions.mul_(factor)

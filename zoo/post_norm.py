@@ -16,12 +16,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, Mask, State, Token, Tokens
+from zoo.contract import Attended, Attention, Token, Tokens
 from zoo.encoder import EncoderLayer
-from zoo.kernels.real_tokens import zero_padding
-from zoo.packed import Segments
 from zoo.registry import UserError
-from zoo.size import require_inputs
 
 
 class PostNormLayer(EncoderLayer):
@@ -46,21 +43,8 @@ class PostNormLayer(EncoderLayer):
         x = self.attention_norm(x + self.dropout(tokens), mask)
         return Attended(self.feed_forward_norm(x + self.feed_forward(x), mask), losses)
 
-    def _attend(self, x: Tokens, *rows: Tensor | None) -> Attended:
-        return self.attention(x, None, *rows)
-
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        tokens, state = self.attention.step(x, state)
-        return self._without_dropout(x + tokens), state
-
-    def prefill(
-        self, x: Tokens, mask: Mask = None, state: State | None = None,
-        segments: Segments | None = None,
-    ) -> tuple[Tokens, State]:  # fmt: skip
-        require_inputs(self.attention.size, x, x, mask, segments)
-        x = zero_padding(x, mask)
-        tokens, state = self.attention.prefill(x, mask, state, segments)
-        return self._without_dropout(x + tokens), state
+    def _attention_input(self, x: Tokens | Token) -> Any:
+        return x
 
     def _without_dropout(self, x: Tokens | Token) -> Any:
         x = self.attention_norm(x)

@@ -38,14 +38,7 @@ class ShortConvolution(nn.Module):
     """
 
     def __init__(self, size: Size, width: int, *, plain: int = 0, activation: bool = True) -> None:
-        """Make the taps, (T, w - `plain`).
-
-        Args:
-            size: see `Size`.
-            width: channels w.
-            plain: the number of last channels without a convolution.
-            activation: whether a SiLU follows.
-        """
+        """`plain`: the number of last channels without a convolution; a SiLU follows it or not."""
         super().__init__()
         self.plain, self.activation = plain, activation
         count = size.short_conv if size.causal or not size.short_conv else size.short_conv | 1

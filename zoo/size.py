@@ -99,7 +99,7 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any, segments: Any = 
             raise UserError(f"x has {x.shape[0]} samples and context {context.shape[0]}; give a "
                             "context per sample")  # fmt: skip
     if mask is not None:
-        _require_mask(mask, context)
+        require_mask(mask, context)
     if segments is not None:
         require_segments(segments, x, mask)
 
@@ -117,7 +117,7 @@ def require_segments(segments: Any, x: Tensor, mask: Tensor | None) -> None:
                         "the one before it, and masked tokens any")  # fmt: skip
 
 
-def _require_mask(mask: Any, context: Tensor) -> None:
+def require_mask(mask: Any, context: Tensor) -> None:
     if not isinstance(mask, Tensor):
         raise UserError(f"mask is a {type(mask).__name__}; give a boolean tensor")
     if mask.dtype != torch.bool:

@@ -22,40 +22,21 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Sizes of the model; the defaults are from the published Long Range Arena runs.
-
-    Attributes:
-        vocabulary: number of token values.
-        classes: number of classes.
-        max_len: number of positions, N.
-        attention: `primal` in every layer (PrimalFormer), or softmax with `primal` in the last
-            layer (Primal.+Transformer).
-        rank: s, the number of singular directions.
-        eta: weight of the KSVD loss.
-        rank_multi: sampled tokens per direction.
-        sequences: sequences of an example: 1, or 2 that are compared.
-        depth: number of layers.
-        dim: D.
-        heads: H.
-        feed_forward: hidden width of the feed-forward block.
-        head: hidden width of the classifier.
-        dropout: probability at the four positions.
-    """
-
     vocabulary: int
     classes: int
     max_len: int
+    # In every layer (PrimalFormer), or in the last alone (Primal.+Transformer).
     attention: Literal["primal", "softmax+primal"]
     rank: int
     eta: float
-    rank_multi: int = 10
-    sequences: int = 1
-    depth: int = 2
-    dim: int = 64
-    heads: int = 2
-    feed_forward: int = 128
-    head: int = 128
-    dropout: float = 0.1
+    rank_multi: int  # Sampled tokens per direction
+    sequences: int  # Of an example: 1, or 2 that are compared
+    depth: int
+    dim: int
+    heads: int
+    feed_forward: int
+    head: int  # Hidden width of the classifier
+    dropout: float
 
 
 class PrimalAttention(nn.Module):

@@ -252,10 +252,11 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     equal = judged.answers.assign(best=judged.answers["best"] | of_two)
     assert sentences(judged._replace(answers=equal)) == [
         "recall: softmax leads with 98.2.",
-        "copy: primal has 72.0, the best mean; softmax is as good; primal is the cheapest, 0.900 of "
-        "softmax's time.",
+        "copy: primal has 72.0, the best mean; softmax is as good; primal is the cheapest, 0.900 "
+        "of softmax's time.",
         "Primal-Attention, causal: recall 70.2; 1.80 of softmax's time at 512 tokens.",
-        "Primal-Attention, bidirectional: among the best at copy 72.0; 0.900 of softmax's time at 512 tokens.",
+        "Primal-Attention, bidirectional: among the best at copy 72.0; 0.900 of softmax's time at "
+        "512 tokens.",
     ]  # fmt: skip
     lower = judged.answers.assign(better="lower")
     assert sentences(judged._replace(answers=lower))[1].startswith("copy: none leads")

@@ -366,12 +366,15 @@ def heads(x: Tensor) -> Tensor:
     return x.unflatten(-1, (HEADS, -1)).transpose(0, 1)[None]
 
 
-def gated(layer: Any, x: Tensor, y: Tensor) -> Tensor:
-    y = y[0].transpose(0, 1)
+def group_norm(layer: Any, y: Tensor) -> Tensor:
     y = y - y.mean(-1, keepdim=True)
     y = y / (y.square().mean(-1, keepdim=True) + layer.norm.eps).sqrt()
+    return y.flatten(1) * layer.norm.weight + layer.norm.bias
+
+
+def gated(layer: Any, x: Tensor, y: Tensor) -> Tensor:
     gate = layer.gate(x)
-    return layer.out(gate * gate.sigmoid() * (y.flatten(1) * layer.norm.weight + layer.norm.bias))
+    return layer.out(gate * gate.sigmoid() * group_norm(layer, y[0].transpose(0, 1)))
 
 
 def gated_linear(layer: Any, x: Tensor) -> Tensor:
@@ -435,10 +438,7 @@ def mlstm(layer: Any, x: Tensor) -> Tensor:
                       f[:, h].sigmoid())
         for h in range(HEADS)
     ]).transpose(0, 1)  # fmt: skip
-    y = y - y.mean(-1, keepdim=True)
-    y = y / (y.square().mean(-1, keepdim=True) + layer.norm.eps).sqrt()
-    y = y.flatten(1) * layer.norm.weight + layer.norm.bias
-    return layer.out(layer.gate(x).sigmoid() * y)
+    return layer.out(layer.gate(x).sigmoid() * group_norm(layer, y))
 
 
 def slots(q, k, v, alpha) -> Tensor:
@@ -605,11 +605,9 @@ def rwkv7(layer: Any, x: Tensor) -> Tensor:
     outputs = []
     for *terms, erased, bonus in zip(*map(split, projections), strict=True):
         y = erased_sums(*terms, F.normalize(erased, dim=1))
-        y = y - y.mean(1, keepdim=True)
-        y = y / (y.square().mean(1, keepdim=True) + layer.norm.eps).sqrt()
         outputs.append((y, bonus.sum(1, keepdim=True) * terms[2]))
-    normed, bonus = (torch.cat(part, 1) for part in zip(*outputs, strict=True))
-    return layer.out(layer.gate(z_g) * (normed * layer.norm.weight + layer.norm.bias + bonus))
+    y, bonus = (torch.stack(part, 1) for part in zip(*outputs, strict=True))
+    return layer.out(layer.gate(z_g) * (group_norm(layer, y) + bonus.flatten(1)))
 
 
 def between_projections(name: str, attend: Callable[..., Tensor], **fields: Any) -> Case:

@@ -11,18 +11,18 @@ import torch
 
 from tests.conftest import one_line
 from tests.zoo.faulty import FAULTY
-from tests.zoo.faulty.conditions import FillsTable, LowRank, OverflowingGate
 from tests.zoo.faulty.correct import (
     ActivatesTransposedView,
     Bidirectional,
     CausalOnly,
-    Correct,
+    EqualsSoftmaxAfterPreparation,
+    FillsTable,
+    LowRank,
     MeanOfAll,
     Recurrent,
 )
-from tests.zoo.faulty.layers import EqualsSoftmaxAfterPreparation, ReturnsFp32
-from tests.zoo.faulty.leaks import batch_leak, causal_leak, loss_leak, padding_leak
-from tests.zoo.faulty.packed import packs
+from tests.zoo.faulty.defects import ReturnsFp32
+from tests.zoo.faulty.leaks import batch_leak, causal_leak, loss_leak, packs, padding_leak
 from zoo.conformance import (
     CHECKS,
     Outcome,
@@ -30,7 +30,6 @@ from zoo.conformance import (
     checks_for,
     configurations,
     locate,
-    parametrize,
     run,
     transforms,
 )
@@ -42,7 +41,7 @@ from zoo.variants.softmax import Softmax
 
 NAN = float("nan")
 BY_NAME = {variant.__name__: variant for variant in FAULTY}
-PAIRS = [(0, 1), (47, 48), (63, 64), (36, 37), (148, 149), (0, 149), (5, 131)]
+PAIRS = [(0, 1), (63, 64), (148, 149), (5, 131)]
 SLOW = {check.name for check in CHECKS if not check.fast} | {
     "causality, fp32", "cross-attention", "step equals forward", "truncation equivalence",
 }  # fmt: skip
@@ -179,15 +178,10 @@ def test_every_check_that_can_fail_has_a_faulty_variant():
 
 BOTH = "value and gradient"
 SETTINGS = {
-    "training": lambda layer, x, mask: layer.training,
     "evaluation": lambda layer, x, mask: not layer.training,
     "rotary": lambda layer, x, mask: layer.size.rotary,
-    "unpadded": lambda layer, x, mask: mask is None,
-    "padded": lambda layer, x, mask: mask is not None,
-    "one head": lambda layer, x, mask: layer.size.heads == 1,
     "three heads": lambda layer, x, mask: layer.size.heads == 3,
     "taps": lambda layer, x, mask: layer.size.short_conv == 4,
-    "dropout": lambda layer, x, mask: layer.size.dropout > 0,
     "full": lambda layer, x, mask: x.shape[1] == layer.size.max_len < 1000,
     "dropout and a mask": lambda layer, x, mask: layer.size.dropout > 0 and mask is not None,
 }
@@ -200,22 +194,17 @@ LEAKS = {
     "causality": [
         *(causal_leak(pair, BOTH) for pair in PAIRS),
         *(causal_leak((47, 48), effect, applies)
-          for name, applies in SETTINGS.items() for effect in ("value", "gradient")),
+          for applies in SETTINGS.values() for effect in ("value", "gradient")),
     ],
     "padding invariance": [
         *(padding_leak(pair, BOTH) for i, j in PAIRS for pair in ((i, j), (j, i))),
-        *(padding_leak((48, 47), effect) for effect in ("value", "gradient")),
-        *(padding_leak((47, 48), "value", applies) for name, applies in (SETTINGS | LOW).items()
-          if name != "unpadded"),
-        *(padding_leak(pair, "gradient", SETTINGS["dropout"]) for pair in ((47, 48), (47, 46))),
-        *(loss_leak(48, effect) for effect in (BOTH, "value", "gradient")),
+        padding_leak((48, 47), "gradient"),
+        *(padding_leak((47, 48), "value", applies) for applies in (SETTINGS | LOW).values()),
+        *(loss_leak(48, effect) for effect in ("value", "gradient")),
     ],
     "batch independence": [
-        batch_leak((a, i), (b, j), effect)
-        for (a, b), (i, j), effect in [
-            *((two, (0, 149), BOTH) for two in itertools.permutations(range(4), 2)),
-            ((0, 3), (48, 48), "value"), ((3, 0), (48, 48), "gradient"),
-        ]
+        *(batch_leak(two, (0, 149), BOTH) for two in itertools.permutations(range(4), 2)),
+        batch_leak((0, 3), (48, 48), "value"), batch_leak((3, 0), (48, 48), "gradient"),
     ],
 }  # fmt: skip
 
@@ -326,10 +315,15 @@ def test_what_cannot_be_checked_is_an_error_before_any_check(variant, options, n
         configurations("mine", variant, options)
 
 
+class OverflowingGate(Bidirectional):
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, mask) / (1 + torch.exp(-q))
+
+
 @pytest.mark.parametrize("name", ["large inputs", "large inputs, fp16"])
 def test_the_operation_that_overflows_is_named(name):
     detail = failure(name, OverflowingGate)
-    assert re.search(r"; exp in attend \(conditions.py, line \d+\) gives infinity or NaN", detail)
+    assert re.search(r"; exp in attend \(test_conformance.py, line \d+\) gives infinity", detail)
 
 
 @pytest.mark.parametrize("name", ["token mixing", "position sensitivity"])
@@ -366,9 +360,3 @@ def test_a_name_that_cannot_be_located_is_an_error(name):
     with one_line(name):
         locate(name)
     assert locate("softmax") is locate("zoo.variants.softmax:Softmax") is Softmax
-
-
-def test_other_packages_get_every_check_of_every_form_as_a_test():
-    mark = parametrize(Correct)
-    expected = [(s, c) for s in configurations("Correct", Correct) for c in checks_for(s)]
-    assert mark.args[1] == expected

@@ -46,12 +46,7 @@ def call(*arguments) -> Attended:
 
 size, traits = partial(replace, SIZE), partial(replace, NOTHING)
 REJECTED = [
-    (partial(size, **{name: value}), f"{name}={value!r}")
-    for name, value in {
-        "heads": 0, "dropout": 1.0, "dim": "64", "causal": "no", "short_conv": -1
-    }.items()
-] + [
-    (lambda: size(dim=6, heads=4), "dim=6"),
+    (lambda: size(dim=6, heads=4), "dim=6"), (lambda: size(causal="no"), "causal='no'"),
     (lambda: traits(causal="yes"), "'yes'"), (lambda: traits(losses="aux"), "'aux'"),
     (lambda: traits(losses=(1,)), "losses"), (lambda: traits(bidirectional=False), "causal=True"),
     (lambda: replace(CausalOnly.traits, cross=True), "cross=False"),
@@ -65,7 +60,7 @@ REJECTED = [
     (lambda: call(TOKENS, torch.randn(2, 10, 8)), "context has 10 tokens"),
     (lambda: call(TOKENS, TOKENS[:1]), "context 1"),
 ]  # fmt: skip
-"""What wrong tokens and masks of every layer give is in `tests/test_wrong_calls.py`."""
+"""Other sizes, tokens and masks are in `tests/test_wrong_calls.py`."""
 
 
 @pytest.mark.parametrize(("make", "named"), REJECTED)

@@ -8,11 +8,10 @@ from torch.nn import functional as F
 
 from tests.zoo.oracle import FORMS, agree, complex_rotation, gradients, qkv
 from zoo import projection
-from zoo.kernels import causal_sum, collisions, eager, sampled_tokens, threads
+from zoo.kernels import causal_sum, collisions, eager, threads
 from zoo.kernels.collisions import Form, tiled
 from zoo.kernels.depthwise import BLOCK, convolve
 from zoo.kernels.rotary import apply_rotary
-from zoo.kernels.sampled_tokens import in_place
 
 
 def sides(n: int, dtype=torch.float64) -> list[torch.Tensor]:
@@ -104,26 +103,6 @@ def test_pairs_of_channels_rotate_as_complex_numbers(width):
     x, position = x[:1, :1, :1].float(), torch.tensor([[1_000_000]])
     exact = apply_rotary(x.double(), position)
     torch.testing.assert_close(apply_rotary(x, position).double(), exact, rtol=0, atol=1e-5)
-
-
-# A token that is sampled twice, and samples with different positions.
-POSITIONS = torch.tensor([[0, 3, 3, 8], [1, 1, 7, 8]])
-
-
-def sampled(through, x):
-    tokens, sample = through(x, POSITIONS)
-    weights = torch.arange(1.0, sample.numel() + 1, dtype=x.dtype).view_as(sample)
-    loss = tokens.square().sum() + (sample.square() * weights).sum()
-    alone = torch.autograd.grad(sample.sum(), x, retain_graph=True)
-    return sample, *alone, *torch.autograd.grad(loss, x)
-
-
-@pytest.mark.parametrize("contiguous", [True, False])
-def test_both_give_the_same_tokens_and_gradients(contiguous):
-    x = torch.randn(2, 9, 5).double().requires_grad_()
-    tokens = x if contiguous else torch.randn(5, 9, 2).double().requires_grad_().permute(2, 1, 0)
-    results = (sampled(through, tokens) for through in (in_place, sampled_tokens.plain))
-    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
 @pytest.fixture(params=["openmp", "pool"])

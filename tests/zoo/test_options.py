@@ -1,12 +1,11 @@
 """Options: completed by the signature, converted from text, checked; stacks of layers by name."""
 
-import json
 from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field
 
-from tests.conftest import ROOT, one_line
+from tests.conftest import one_line
 from zoo.composition import Composition, build
 from zoo.contract import Size
 from zoo.registry import changed, options_of, resolve
@@ -87,36 +86,6 @@ def test_options_that_a_factory_cannot_take_are_rejected(factory, options, named
 def test_bounds_and_postponed_annotations_are_evaluated():
     assert resolve("cut", bounded, {"depth": "9", "speed": "1e-3"}) == {"depth": 9, "speed": 1e-3}
     assert resolve("cut", postponed, {"depth": "3"}) == {"depth": 3, "teeth": "wide"}
-
-
-WITHOUT_COST = {
-    "delta-product": {"steps": 2, "negative": True, "forget": True, "gate": "silu"},
-    "nystrom-lib": {"landmarks": 64, "iterations": 6, "conv": 0},
-    "performer-lib": {"features": 256}, "reformer-lib": {"bucket": 64, "hashes": 2},
-}  # fmt: skip
-"""Defaults of the variants that no published cost has."""
-
-
-def test_defaults_are_those_of_the_published_costs():
-    """Records contain every option: another default makes other runs.
-
-    Training steps of performer have chunks of 128 tokens, and are marked as outdated.
-    """
-    costs = (ROOT / "results" / "costs.jsonl").read_text("utf-8")
-    records = [*map(json.loads, costs.splitlines())]
-    recorded = {
-        (name, (*record["spec"]["options"][name].items(),)): options
-        for record in records
-        for name, options in record["options"].items()
-        if record["spec"]["level"] == "layer" or name != "performer"
-    }
-    recorded |= {(name, ()): options for name, options in WITHOUT_COST.items()}
-    every = {name for name, variant in variants.built_in() if not variant.unchecked}
-    assert every - {name for name, _ in recorded} == {"gru", "path", "mamba3", "mlstm", "gsa"}
-    for (name, changes), options in recorded.items():
-        resolved = resolve(name, variants.find(name), dict(changes))
-        # An option that a record lacks is a later one, whose default computes the same.
-        assert {option: resolved[option] for option in options} == options
 
 
 OUT_OF_RANGE = [

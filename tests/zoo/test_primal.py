@@ -116,6 +116,8 @@ def test_under_autocast_only_products_over_all_tokens_are_in_half_precision(path
     products = in_half_precision(lambda: layer(x, x, None))
     assert products
     assert all(any({n, 3 * n} & {*shape} for shape in shapes) for _, shapes in products)
+    if OPTIONS.get("backend") == "literal":  # Both projections, and nothing of three axes.
+        assert {name for name, _ in products} == {"addmm"}
 
 
 def sampled_by(layer: Primal, x: torch.Tensor, mask: torch.Tensor | None) -> list[set[int]]:
@@ -154,7 +156,7 @@ def test_with_equal_directions_a_score_is_the_count_of_tokens_that_equal_its_own
     tokens = torch.randint(DIM // HEADS, (2, 40))
     features = torch.nn.functional.one_hot(tokens, DIM // HEADS).double()
     with torch.no_grad():
-        _, weights = layer.weights(features.repeat(1, 1, HEADS), None, layer.directions.fill_(1))
+        weights = layer.weights(features.repeat(1, 1, HEADS), None, layer.directions.fill_(1))
     scores = torch.einsum("bnp,bchps->bnchs", features, weights)
     counts = (tokens[:, :, None] == tokens[:, None]).sum(2).double()
     torch.testing.assert_close(scores, counts[:, :, None, None, None].expand(scores.shape))

@@ -1,7 +1,11 @@
 """The forms of Primal-Attention, compared with the theory of KSVD and with loops."""
 
+import copy
+
 import pytest
 import torch
+from torch import nn
+from torch.nn.utils import prune
 
 from tests.zoo.oracle import DIM, HEADS, by_sample, ragged, valid
 from tests.zoo.oracle import agree as agree_at_leaves
@@ -17,6 +21,7 @@ from tests.zoo.primal_oracle import (
 from zoo.contract import Size, Unsupported
 from zoo.feature_maps import feature_maps
 from zoo.variants.primal import Primal
+from zoo.variants.primal_forms import are_plain
 
 WIDTH = 3
 FORMS = ["dependent", "independent", "moments"]
@@ -232,3 +237,15 @@ def test_a_form_without_cross_attention_rejects_another_context(form, options):
     x, context = inputs()
     with pytest.raises(Unsupported):
         build(form, **options)(x, context[:, :N], None)
+
+
+def test_a_weight_is_read_only_from_a_linear_layer_that_nothing_has_changed():
+    linear = nn.Linear(3, 4)
+    assert are_plain(linear, nn.Linear(4, 4))
+    changed = [copy.deepcopy(linear) for _ in range(4)]
+    changed[0].register_forward_hook(lambda *_: None)
+    changed[1].forward = lambda x: x
+    nn.utils.parametrizations.weight_norm(changed[2])
+    prune.l1_unstructured(changed[3], "weight", 0.5)
+    for module in (*changed, nn.Bilinear(1, 1, 1), nn.Identity()):
+        assert not are_plain(linear, module)

@@ -1,14 +1,11 @@
 """Checks the arguments of a public function against its annotations before the function runs."""
 
 import inspect
-import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cache, wraps
-from pathlib import Path
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, ParamSpec, TypeVar, cast
 
 from zoo.registry.messages import UserError, unknown
-from zoo.registry.options import Value
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -17,13 +14,6 @@ MOST_ITEMS = 10_000  # Items of a range that are checked: no list of seeds or le
 
 # The kind of error of pydantic for an argument that may be given by name only.
 TOO_MANY = "unexpected_positional_argument"
-
-WORDS: Mapping[Any, str] = {
-    bool: "True or False", int: "a whole number", float: "a finite number", str: "text",
-    type(None): "None", Path: "a path", Value: "a bool, a finite number or text",
-}  # fmt: skip
-
-LIMITS = {"ge": "of at least {}", "gt": "above {}", "le": "of at most {}", "lt": "below {}"}
 
 
 def checked(function: Callable[P, T], like: Callable[..., Any] | None = None) -> Callable[P, T]:
@@ -62,7 +52,8 @@ def checked(function: Callable[P, T], like: Callable[..., Any] | None = None) ->
             # Arguments that are given by position are not missing.
             first = min(errors, key=lambda each: each["type"] != TOO_MANY)
             name, given = first["loc"][0], {**dict(enumerate(arguments)), **options}
-            problem = _problem(first["type"], name, given.get(name), signature)
+            rules = [each["msg"] for each in errors if each["loc"][0] == name]
+            problem = _problem(first["type"], name, given.get(name), rules, signature)
             package = function.__module__.partition(".")[0]
             label = f"{package}.{function.__qualname__.removesuffix('.__init__')}"
             raise UserError(f"{label} {problem}") from None
@@ -81,7 +72,9 @@ def _plain(value: Any) -> Any:
     return value.tolist() if type(value).__module__ == "numpy" else value
 
 
-def _problem(kind: str, name: int | str, value: Any, signature: inspect.Signature) -> str:
+def _problem(
+    kind: str, name: int | str, value: Any, rules: list[str], signature: inspect.Signature
+) -> str:
     parameters = signature.parameters
     names = [n for n, p in parameters.items() if p.kind is not p.VAR_KEYWORD]
     positional = [n for n in names if parameters[n].kind is not inspect.Parameter.KEYWORD_ONLY]
@@ -93,41 +86,11 @@ def _problem(kind: str, name: int | str, value: Any, signature: inspect.Signatur
         return f"takes no {name}: {unknown('argument', name, names)}"
     if kind == "multiple_argument_values":
         return f"takes one {name}, not two; give it by position or by name"
-    # A name that is no parameter is one of `**options`, which come last.
-    parameter = parameters[name] if name in parameters else [*parameters.values()][-1]
-    expected = described(parameter.annotation)
     if kind.startswith("missing"):
-        return f"needs {name}: {expected}; give it"
-    return f"takes {expected} as {name}, not {_short(value)}; change it"
-
-
-def described(annotation: Any) -> str:
-    if words := WORDS.get(annotation):
-        return words
-    kind, inner = get_origin(annotation), get_args(annotation)
-    if kind is Annotated:
-        bounds = [bound for field in inner[1:] for bound in field.metadata]
-        limits = [
-            text.format(getattr(bound, name))
-            for bound in bounds
-            for name, text in LIMITS.items()
-            if hasattr(bound, name)
-        ]
-        words = described(inner[0])
-        if any(hasattr(bound, "min_length") for bound in bounds):
-            words = f"a non-empty {words[2:]}" if words.startswith("a ") else f"non-empty {words}"
-        return " ".join([words, " and ".join(limits)]).strip()
-    if kind in (Union, types.UnionType):
-        return " or ".join(map(described, inner))
-    if kind is Literal:
-        return f"one of {', '.join(map(str, inner))}"
-    if kind is type:
-        return f"a subclass of {inner[0].__name__}"
-    if kind is not None and issubclass(kind, Mapping):
-        return f"a dict, each value {described(inner[1])}"
-    if kind is not None and issubclass(kind, Sequence):
-        return f"a {'tuple' if kind is tuple else 'list'}, each item {described(inner[0])}"
-    return f"{'an' if annotation.__name__[0] in 'AEIOU' else 'a'} {annotation.__name__}"
+        return f"needs {name}; give it"
+    # Of a union there is a rule for each type.
+    rule = " or ".join(dict.fromkeys(rules)).replace(" or Input should be ", " or ")
+    return f"got {name}={_short(value)}: {rule}; change it"
 
 
 def _short(value: Any) -> str:

@@ -33,14 +33,7 @@ def allocating(what: str, remedy: str) -> Iterator[None]:
 
 
 def require_memory(needed: int, what: str, remedy: str, available: int | None = None) -> None:
-    """Reject input that takes more memory than there is, before it is allocated.
-
-    Args:
-        needed: bytes, at least.
-        what: takes them, for the message.
-        remedy: how to take less, for the message.
-        available: bytes; None for the memory of this machine, used or not.
-    """
+    """Reject input that needs more bytes than there are, by default on this machine in all."""
     if available is None:
         import psutil
 

@@ -48,11 +48,9 @@ class GatedRecurrentUnit(RealTokensFirst):
         return self.out(self.recurrence(x)[0])
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: the vector h."""
         return (self.zero_state(batch, self.size.dim),)
 
     def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         heads, _ = self.recurrence(x, state[0].to(x.dtype)[None])
         n = heads.new_full((len(x), 1), x.shape[1]).long() if real is None else real.sum(1, True)
         # A sample without real tokens keeps its state.

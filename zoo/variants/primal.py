@@ -27,11 +27,10 @@ padding both are the published formulas. Positions are exact floors of i (n - 1)
 the published code truncates a float `linspace`.
 """
 
-from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -39,9 +38,15 @@ from torch.nn import functional as F
 from zoo import feature_maps, ksvd
 from zoo.contract import Attended, Attention, Context, Count, Mask, Matrix, Positions, State, Tokens
 from zoo.feature_maps import FeatureMapName
-from zoo.kernels import cosine_map, sampled_tokens
+from zoo.kernels import cosine_map
 from zoo.kernels.precision import full_precision, without_autocast
-from zoo.kernels.real_tokens import count_after, positions_after, running_mean, token_ranks
+from zoo.kernels.real_tokens import (
+    count_after,
+    gather_tokens,
+    positions_after,
+    running_mean,
+    token_ranks,
+)
 from zoo.ksvd import Energy, KsvdMean, Weights
 from zoo.projection import ShortConvolution
 from zoo.registry import UserError
@@ -131,10 +136,9 @@ class Primal(Attention):
         # While training, `losses` holds `ksvd`, already times eta.
         if context is not None and context is not x:
             return forms.cross_attention(self, x, context, mask)
-        literal = self.backend == "literal"
-        take = sampled_tokens.plain if literal else sampled_tokens.in_place
-        x, weights = self.weights(x, mask, self.directions, take=take)
-        tokens, energy = (self._literal if literal else self._folded)(x, weights, mask)
+        weights = self.weights(x, mask, self.directions)
+        attend = self._literal if self.backend == "literal" else self._folded
+        tokens, energy = attend(x, weights, mask)
         return Attended(tokens, self.losses(energy, weights, forms.token_count(x, mask)))
 
     def _rows(self, samples: int) -> int:
@@ -144,21 +148,18 @@ class Primal(Attention):
     def weights(
         self, x: Tokens, mask: Mask, directions: ksvd.Directions, *,
         span: forms.BySide | None = None,
-        take: Callable[..., tuple[Tensor, Tensor]] = sampled_tokens.plain,
-    ) -> tuple[Tokens, Weights]:  # fmt: skip
-        # x, and the weights W|X that it makes of `directions`, or these where it makes none.
-        # `span`: features that span them, if `by_features`; `take`: of
-        # `zoo.kernels.sampled_tokens`.
+    ) -> Weights:  # fmt: skip
+        # W|X, which x makes of `directions`, or these where it makes none; `span` are features that
+        # span them, if `by_features`.
         if self.projections == "independent":
-            return x, directions[None]
-        positions = sampled_tokens.sampled_positions(directions.shape[-2], x, mask)
-        x, sample = take(x, positions)
+            return directions[None]
+        sample = gather_tokens(x, sampled_positions(directions.shape[-2], x, mask))
         sample = sample.unflatten(-1, (self.size.heads, self.size.head_dim))
         if self.features != self.size.head_dim:
             sample = feature_maps.apply(self.phi, sample)
         with without_autocast(x):
             sample = sample.to(directions.dtype)
-            return x, torch.einsum("bahp,chas->bchps", sample, directions)
+            return torch.einsum("bahp,chas->bchps", sample, directions)
 
     def queries_and_keys(self, x: Tokens, mask: Mask) -> forms.Vectors:
         projected = self.short_conv(self.query_key(x), mask)
@@ -261,3 +262,17 @@ class Primal(Attention):
         means = (totals / (positions + 1)[..., None]).to(u.dtype).view_as(u)
         tokens = self.output(forms.features(self.phi, means, None), self.directions[None])
         return tokens, (totals[:, -1], count_after(count, n, real), *past)
+
+
+def sampled_positions(count: int, x: Tokens, mask: Mask) -> Int[Tensor, "b a"]:
+    # Evenly spaced real tokens, first and last included. Fewer real tokens are repeated; without
+    # any it is the last position.
+    batch, n, _ = x.shape
+    index = torch.arange(count, device=x.device)
+    last = max(count - 1, 1)
+    if mask is None:
+        return (index * (n - 1) // last).expand(batch, -1)
+    real = mask.cumsum(1)
+    rank = index * (real[:, -1:] - 1).clamp_min(0) // last
+    # The token of rank r is the first at which r + 1 real tokens have been counted.
+    return torch.searchsorted(real, rank + 1).clamp_max(n - 1)

@@ -108,11 +108,11 @@ def cross_attention(
     if layer.training or layer.by_features:
         phi_k = side_features(layer, context, mask, 1)
         span = by_side(phi_k, heads)
-    w_e = layer.weights(context, mask, of_e, span=span)[1]
+    w_e = layer.weights(context, mask, of_e, span=span)
     tokens = layer.output(phi_q, w_e)
     if not layer.training or phi_k is None:
         return Attended(tokens)
-    w_r = layer.weights(x, None, of_r, span=by_side(phi_q, heads))[1]
+    w_r = layer.weights(x, None, of_r, span=by_side(phi_q, heads))
     weights = torch.cat([w_e, w_r], dim=1)
     grams = torch.cat([cosine_map.gram(phi_q), cosine_map.gram(phi_k)], dim=1)
     energy = ksvd.energy_of_grams(grams, weights, layer.roots())
@@ -179,6 +179,6 @@ def problem(
     # W_e is in the span of the features of keys, W_r in the span of the features of queries.
     weights = partial(layer.weights, x, None, span=phi.flip(1))
     if layer.trace == "data":
-        return phi, weights(layer.directions)[1]
+        return phi, weights(layer.directions)
     rows = torch.eye(layer.directions.shape[2], dtype=x.dtype, device=x.device)
-    return phi @ weights(rows.expand(2, layer.size.heads, -1, -1))[1], layer.directions[None]
+    return phi @ weights(rows.expand(2, layer.size.heads, -1, -1)), layer.directions[None]

@@ -82,11 +82,11 @@ class PrimalMoments(Primal):
 
     def weights(
         self, x: Tokens, mask: Mask, directions: ksvd.Directions, *,
-        span: forms.BySide | None = None, take: Any = None,
-    ) -> tuple[Tokens, ksvd.Weights]:  # fmt: skip
+        span: forms.BySide | None = None,
+    ) -> ksvd.Weights:  # fmt: skip
         if span is None or self.size.causal:
             raise Unsupported(f"causal {self.name()} has weights for each token")
-        return x, self._moments(span, x, mask, directions)
+        return self._moments(span, x, mask, directions)
 
     def _rows(self, samples: int) -> int:
         return self.size.head_dim
@@ -189,14 +189,9 @@ def causal_scores(
     phi: forms.BySide, x: Heads, directions: ksvd.Directions, count: Shaped[Tensor, "#b n"],
     plain: bool,
 ) -> CausalScores:  # fmt: skip
-    """The scores e and r of each token under the projections of the tokens up to it; and traces.
-
-    `phi` is zero where padded, `count` the number of tokens so far; `plain` for the definition,
-    with all n x n weights, and not in chunks. A later token changes no earlier score.
-
-    Returns:
-        e_n = phi_q(n)^T W_e|X(n), r_n = phi_k(n)^T W_r|X(n) and Tr(W_e|X(n)^T W_r|X(n)).
-    """
+    # e_n = phi_q(n)^T W_e|X(n), r_n = phi_k(n)^T W_r|X(n) and Tr(W_e|X(n)^T W_r|X(n)).
+    # `phi` is zero where padded, `count` the number of tokens so far; `plain` for the definition,
+    # with all n x n weights. A later token changes no earlier score, not even through rounding.
     phi_q, phi_k = phi.unbind(1)
     a, b = (x[:, None] @ directions).unbind(1)
     sums = causal_sum.plain if plain else partial(causal_sum.chunked, chunk=CHUNK)

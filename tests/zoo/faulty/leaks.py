@@ -1,6 +1,7 @@
-"""Variants in which one output depends on one token that it must not depend on.
+"""Variants in which one output depends on one token, or sequence, that it must not depend on.
 
-Without their leak no output depends on another token, which takes a check the least time.
+But for packed rows, no output depends on another token without their leak, which takes a check the
+least time.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor
 
 from zoo.contract import Attended, Attention
+from zoo.kernels.real_tokens import token_ranks
+from zoo.packed import Packed
 from zoo.variants.none import NoAttention
 
 EFFECTS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -46,16 +49,16 @@ def padding_leak(pair: Pair, effect: str, applies: Applies = lambda *_: True) ->
     return _leaking(f"PaddingLeak {pair} {effect}", i, change)
 
 
-def batch_leak(to: Pair, source: Pair, effect: str) -> type[Attention]:
-    """Output i of sample a depends on token j of sample b, for `to` (a, i) and `source` (b, j)."""
-    (a, i), (b, j) = to, source
+def batch_leak(samples: Pair, pair: Pair, effect: str) -> type[Attention]:
+    """Output i of sample a depends on token j of sample b, for (a, b) and (i, j)."""
+    (a, b), (i, j) = samples, pair
 
     def change(layer: Attention, x: Tensor, mask: Tensor | None) -> Tensor | None:
         if max(a, b) >= x.shape[0] or max(i, j) >= x.shape[1]:
             return None
         return (torch.arange(len(x)) == a)[:, None].to(x.dtype) * EFFECTS[effect](x[b, j])
 
-    return _leaking(f"BatchLeak {to} {source} {effect}", i, change)
+    return _leaking(f"BatchLeak {samples} {pair} {effect}", i, change)
 
 
 def loss_leak(token: int, effect: str) -> type[Attention]:
@@ -81,3 +84,26 @@ def _leaking(name: str, i: int, change: Callable[..., Tensor | None]) -> type[At
         return Attended(tokens)
 
     return type(name, (NoAttention,), {"forward": forward})
+
+
+def packs(base: type, leak: str = "") -> type:
+    """A variant with packed rows of its own, which computes `leak` of whole rows."""
+
+    def packed(self, x, mask, segments):
+        rows = Packed(segments, mask)
+
+        def each(part, compute, *inputs):
+            if part == leak:
+                return compute(*inputs, mask)
+            return rows.join([compute(*map(part.of, inputs), part.mask) for part in rows.parts])
+
+        def heads(query, context, mask):
+            positions = None if mask is None else token_ranks(mask)
+            return torch.cat(self._heads(query, context, positions, positions), dim=-1)
+
+        query = each("convolution", self.query_conv, self.query(x))
+        context = each("convolution", self.context_conv, self.context(x))
+        q, k, v = each("positions", heads, query, context).chunk(3, dim=-1)
+        return Attended(self._merge(x, each("heads", self.attend, q, k, v)))
+
+    return type(f"Leaks{leak.title()}Of{base.__name__}", (base,), {"packed": packed})

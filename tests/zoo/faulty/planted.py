@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from tests.zoo.faulty.correct import Bidirectional, Recurrent
 from zoo.contract import Attention
@@ -44,15 +43,10 @@ class Heads(NamedTuple):
 class Sloped(torch.autograd.Function):
     """A copy, with the gradient `slope(gradient)`."""
 
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(x, slope):
+    def forward(ctx, x, slope):
+        ctx.slope = slope
         return x.clone()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.slope = inputs[1]
 
     @staticmethod
     def backward(ctx, gradient):
@@ -96,15 +90,6 @@ def planting(method: str, make: Callable[[type, Change], Change], usual: type) -
     return plant
 
 
-def _writing(base: type, change: Change) -> Change:
-    def forward(self, x, context, mask):
-        attended = base.forward(self, x, context, mask)
-        change(self, x, context, mask)
-        return attended
-
-    return forward
-
-
 inputs = planting("attend", lambda base, change: (
     lambda self, *heads: base.attend(self, *change(Heads(self, *heads))[1:5])
 ), Bidirectional)  # fmt: skip
@@ -120,7 +105,9 @@ arguments = planting("forward", lambda base, change: (
 ), Bidirectional)  # fmt: skip
 """Variants that are called with `change(layer, x, context, mask)`, as the last three."""
 
-writes = planting("forward", _writing, Bidirectional)
+writes = planting("forward", lambda base, change: (
+    lambda self, *call: (base.forward(self, *call), change(self, *call))[0]
+), Bidirectional)  # fmt: skip
 """Variants that call `change(layer, x, context, mask)` after attending."""
 
 steps = planting("step", lambda base, change: (
@@ -147,10 +134,5 @@ def masked(applies: Change) -> Change:
 
 def wrong(applies: Change, factor: float = 1.3) -> Change:
     """Heads in which the gradient of the keys is wrong where `applies(heads)`."""
-    return lambda h: (
-        h._replace(k=Sloped.apply(h.k, lambda slope: factor * slope)) if applies(h) else h
-    )
-
-
-def dropped(h: Heads, applies: bool, p: float | None = None) -> Tensor:
-    return F.dropout(h.y, h.layer.size.dropout if p is None else p, applies)
+    slope = lambda gradient: factor * gradient  # noqa: E731
+    return lambda h: h._replace(k=Sloped.apply(h.k, slope)) if applies(h) else h
