@@ -275,7 +275,7 @@ def _model(model: Mapping[str, Any]) -> str:
 
 
 def _training(train: Mapping[str, Any]) -> str:
-    batch = f" of {train['batch']}" * ("batch" in train)
+    batch = f" of {train['batch']}" if "batch" in train else ""
     return f"{train['steps']:,} steps{batch}, {train.get('optimiser', 'adamw')}"
 
 
