@@ -399,16 +399,6 @@ def test_amounts_of_memory_are_read_and_shown():
         bytes_in("two")
 
 
-@pytest.mark.parametrize("part", ["", "1 of 3 seeds"])
-def test_the_state_of_a_row_says_whether_it_learned_the_question(part):
-    before = made().answers()
-    values = table_of(made(), before.assign(part=part), cost=False)
-    states = {row["row"]: row["states"] for row in values["rows"]}
-    for of in before[before["text"] != ""].to_dict("records"):
-        expected = "part" if part else "ok" if of["answered"] else "baseline"
-        assert states[of["row"]][of["question"]] == expected
-
-
 def test_rows_that_solve_it_are_the_first_group_and_better_scores_of_others_come_after_them():
     answers = made().answers()
     learned = answers[answers["answered"]]

@@ -156,25 +156,6 @@ def test_a_failure_names_how_the_run_ended(status, reason, text):
     assert failure(run) == text
 
 
-SOME = "seeds at a baseline"
-STANDINGS = {
-    "separable": {"a": (0.8, "A", ""), "b": (0.795, "A", ""), "c": (0.7, "B", "")},
-    "baselines": {"a": (0.9, "A", ""), "b": (0.803, "", SOME), "identity": (0.8, "", ""),
-                  "near": (0.63, "", SOME), "single": ([0.95], "", "one seed")},
-}  # fmt: skip
-"""Accuracies of rows with their rank group and the obstacle to a comparison."""
-
-
-@pytest.mark.parametrize("case", STANDINGS)
-def test_rows_are_compared_with_each_other_and_with_baselines(case):
-    expected = STANDINGS[case]
-    runs = [run for name, (accuracy, *_) in expected.items() for run in compared(name, accuracy)]
-    found = answers_of(runs, **{"bag of tokens": 60.0, "chance": 10.0})
-    assert found[["rank_group", "not_compared"]].agg(list, axis=1).to_dict() == {
-        name: of for name, (_, *of) in expected.items()
-    }
-
-
 def test_without_baselines_nothing_is_known_and_the_command_is_named():
     runs = frame.of_records([*compared("a", 0.9), *compared("b", 0.8)])
     none = pd.DataFrame(columns=["data", "name", "score"])
