@@ -49,7 +49,6 @@ Rule = Callable[[str, ast.Module], Iterator[str]]
 
 
 def imported(module: str, tree: ast.Module) -> Iterator[str]:
-    """The dotted name of everything that is imported anywhere in the module."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
@@ -64,13 +63,11 @@ def imported(module: str, tree: ast.Module) -> Iterator[str]:
 
 
 def prefixes(name: str) -> list[str]:
-    """The dotted name and the names of all packages that contain it, the longest first."""
     names = name.split(".")
     return [".".join(names[:end]) for end in range(len(names), 0, -1)]
 
 
 def last_name(function: ast.expr) -> str:
-    """The name of what is called, without the names of its modules; empty where it has none."""
     return getattr(function, "attr", getattr(function, "id", ""))
 
 
@@ -101,7 +98,6 @@ def reads_what_can_execute(module: str, tree: ast.Module) -> Iterator[str]:
 
 @cache
 def required() -> dict[str, list[str]]:
-    """The distributions that every installation has, each with its modules."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     names = {re.split("[>=]", text)[0] for text in project["dependencies"]}
     found = [
@@ -121,7 +117,6 @@ def needs_an_extra(module: str, tree: ast.Module) -> Iterator[str]:
 
 @cache
 def shipped() -> dict[str, ast.Module]:
-    """Every module of the four packages, by dotted name; a package's ends in `.__init__`."""
     modules = {}
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):

@@ -71,7 +71,6 @@ def mha() -> nn.Module:
 
 
 def replaced(model: Any = mha, **keywords: Any) -> Any:
-    """`zoo.replace` in a new model."""
     return zoo.replace(model() if model is mha else model, **keywords)
 
 

@@ -201,7 +201,7 @@ def extend(
     if total < MIN_WEIGHT:
         return False
     for _ in range(ATTEMPTS):
-        chosen = choose(weights, total * rng.random())
+        chosen = np.searchsorted(weights.cumsum(), total * rng.random(), side="right")
         paddle[0] = pivot[0] + tables.heads[chosen, 0]
         paddle[1] = pivot[1] + tables.heads[chosen, 1]
         paddle[2] = ANGLES + chosen
@@ -230,19 +230,6 @@ def weigh(
             weights[head] = (FULL - covered) * turns[head]
             total += weights[head]
     return total
-
-
-@njit(nogil=True)
-def choose(weights: Weights, threshold: float) -> int:
-    running = 0.0
-    chosen = 0
-    for head in range(len(weights)):
-        if weights[head] > 0.0:
-            chosen = head
-            running += weights[head]
-            if running > threshold:
-                break
-    return chosen
 
 
 @njit(nogil=True)

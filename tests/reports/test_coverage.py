@@ -69,7 +69,6 @@ def scores(
 
 
 def contains(intervals: list[Interval], value: float) -> float:
-    """The share of intervals that contain a value."""
     ends = np.array([(of.low, of.high) for of in intervals])
     return float(np.mean((ends[:, 0] <= value) & (value <= ends[:, 1])))
 

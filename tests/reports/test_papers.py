@@ -183,7 +183,6 @@ def test_the_machine_with_most_steps_is_shown_and_nothing_of_other_shapes():
 
 
 def study(*tests, task="listops@1[test=60000]", size=2000):
-    """Models `first 1 token` and so on, with these test accuracies."""
     named = zip([model for name, model in REFERENCE if name == "listops"], tests, strict=False)
     models = [ShallowModel(name=name, dev=test, test=test, seconds=1.0) for name, test in named]
     return ShallowStudy(
