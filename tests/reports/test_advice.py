@@ -148,28 +148,6 @@ def test_results_of_one_seed_and_inferred_costs_are_marked():
     assert (marks["a+b"], marks["c"]) == (False, True)
 
 
-@pytest.mark.parametrize(("asked", "key"), [
-    (["recall"], "train"), (["state"], "train causal"),
-    (["recall", "state"], None), (["recall"], None),
-])  # fmt: skip
-def test_the_costs_are_of_the_form_of_the_questions(asked, key):
-    times = {"train": 1.0, "train causal": 2.0, "decode causal": 3.0}
-    points = {name: [[1024, t, t, t, 1.0, t]] for name, t in times.items()}
-    both = {"recall": "ok", "state": "ok"}
-    one = row("a", 1, {}, points=points, states=both, groups={"recall": 1, "state": 1},
-              seeds=dict.fromkeys(both, 3), ranges=dict.fromkeys(both, (1, 1, "")),
-              draws=dict.fromkeys(both, "11"))  # fmt: skip
-    values = table_with(one) | {"lengths": {name: [1024] for name in times}, "usable": [*both],
-                                "units": dict.fromkeys(times, "ratio")}  # fmt: skip
-    operation = "decode" if asked == ["recall"] and key is None else "train"
-    found = advise(values, query(needs=asked, **{"pass": operation}))
-    if key:
-        assert [member["time"] for member in found["members"]] == [times[key]]
-    else:
-        assert "causal: " in found["refused"] and "bidirectional: recall" in found["refused"]
-        assert not found["members"] and not found["commands"]
-
-
 def test_one_row_is_recommended_the_fastest_of_the_best_and_where_it_can_be_used():
     best, fast = row("best", 1, {1024: 0.8}), row("fast", 2, {1024: 0.1})
     values = table_with(fast, best, row("slow", 1, {1024: 0.9}, memory=1.0))
