@@ -178,6 +178,14 @@ def test_the_fastest_row_that_no_record_tells_from_the_best_one_is_recommended(r
     assert found["recommended"] == expected and names(found) == ["b", "c", "a"]
 
 
+@pytest.mark.parametrize(("time", "expected"), [(0.96, "a"), (0.9, "b")])
+def test_of_about_the_same_time_the_row_of_the_better_group_is_recommended(time, expected):
+    ranges = {"recall": [80, 90, "A"]}
+    rows = [row(name, group, {1024: of}, ranges=ranges) for name, group, of in
+            (("a", 1, 1.0), ("b", 2, time))]  # fmt: skip
+    assert advise(table_with(*rows), query())["recommended"] == expected
+
+
 def test_rows_that_solve_a_question_are_inseparable_and_differ_from_one_that_does_not():
     ends = {"a": [99, 99, "A"], "b": [98, 98, "B"], "c": [98, 99, "AB"]}
     rows = [

@@ -49,7 +49,8 @@ def test_a_row_without_other_seeds_shows_its_chosen_trial_once_every_rate_was_tr
     runs = suite_frames.runs
     trial = runs.query(f"{PRIMAL} and role == 'trial'")
     tried = runs.drop(runs.query(PRIMAL).index.difference(trial.index))
-    worse = trial.assign(**{"point": "7", "dev": trial["dev"] - 1, "id": "worse"})
+    other = {"point": "7", "id": "worse", "sample": [runs["sample"].iloc[-1]]}
+    worse = trial.assign(dev=trial["dev"] - 1, **other)
     going = worse.assign(status="interrupted")
     for others, shown in (([], False), ([going], False), ([worse], True)):
         so_far = pd.concat([*others, tried], ignore_index=True)
