@@ -217,7 +217,6 @@ def _panel(
     axes: "Axes", sweep: pd.DataFrame, name: str, column: str, crossing_of: str, scale: float
 ) -> None:
     import numpy as np
-    from matplotlib.ticker import FuncFormatter, NullLocator
 
     from reports.figures import style
 
@@ -239,14 +238,8 @@ def _panel(
             cost = math.exp(np.interp(math.log(length), np.log(costs.index), np.log(costs)))
             axes.plot(length, cost, "*", color=colour, markersize=11, markeredgecolor=style.GREY)
     name = name or f"{memory_of(sweep['pass'].iloc[0])}, MiB"
-    axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel=f"{name}, of a sample")
-    axes.set_xticks(points.index)
-    axes.set_yticks(style.ticks(*axes.get_ylim()))
-    # The default formatter writes powers as formulas, which are not parsed.
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda length, _: f"{length:,.0f}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda cost, _: f"{cost:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xscale="log", xlabel="tokens", ylabel=f"{name}, of a sample")
+    style.token_ticks(axes, [*points.index], log=True)
     style.end_labels(axes, ends)
 
 

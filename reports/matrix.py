@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -34,11 +34,8 @@ def answer(question: str, name: str) -> Of:
     )  # fmt: skip
 
 
-def of_row(name: str, how: Any, questions: Sequence[str] = ()) -> Of:
-    return lambda source: (
-        source.answers[source.answers["question"].isin(questions or source.answers["question"])]
-        .groupby("row")[name].agg(how)
-    )  # fmt: skip
+def of_row(name: str, how: str) -> Of:
+    return lambda source: source.answers.groupby("row")[name].agg(how)
 
 
 def cost(operation: str, length: int, name: str) -> Of:

@@ -120,7 +120,9 @@ def correlations(answers: pd.DataFrame, suite: Suite) -> list[dict[str, Any]]:
         for reference in suite.published:
             theirs = published(task=question.published, reference=reference)
             of_both = correlation(ours, theirs)
-            found.append({"title": question.title, "reference": reference, **of_both})
+            text = "{tau:.2f} [{low:.2f}, {high:.2f}]".format(**of_both)
+            line = {"title": question.title, "reference": reference, "text": text}
+            found.append(line | of_both)
     return [line for line in found if line["rows"] >= FEWEST]
 
 

@@ -121,9 +121,9 @@ def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    found = [table for table in tables if len(table)]
-    return pd.concat(found, ignore_index=True)[COLUMNS] if found else pd.DataFrame(columns=COLUMNS)
+def joined(tables: Iterable[pd.DataFrame], columns: list[str] = COLUMNS) -> pd.DataFrame:
+    found = [table for table in tables if len(table)] or [pd.DataFrame(columns=columns)]
+    return pd.concat(found, ignore_index=True)[columns]
 
 
 def between(found: pd.DataFrame, named: Sequence[tuple[str, str]]) -> pd.DataFrame:

@@ -98,9 +98,7 @@ class SuiteResults:
             )
             for (name, probe, _), of in self._of_probes.items()
         ]
-        found = [table for table in tables if len(table)]
-        columns = [*statistics.COLUMNS, "probe"]
-        return pd.concat(found)[columns] if found else pd.DataFrame(columns=columns)
+        return statistics.joined(tables, [*statistics.COLUMNS, "probe"])
 
     @cached_property
     def _of_probes(self) -> "Mapping[tuple[str, str, bool], QuestionResults]":

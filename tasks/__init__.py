@@ -8,7 +8,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from zoo.registry import Value, build, checked, options_of, resolve
+from zoo.registry import Value, build, checked, resolve
 
 if TYPE_CHECKING:
     from tasks.contract import Batch, Split, Task
@@ -41,17 +41,11 @@ def create(name: str, **options: Value) -> "Task":
 
 
 @checked
-def names(*, required_options: bool = True) -> list[str]:
-    """The registered tasks, sorted; on request without those with an option without default."""
+def names() -> list[str]:
+    """The registered tasks, sorted."""
     from tasks.registry import tasks
 
-    if required_options:
-        return tasks.names()
-    return [
-        name
-        for name, task in tasks.items()
-        if not any(option.default is option.empty for option in options_of(task).values())
-    ]
+    return tasks.names()
 
 
 def __getattr__(name: str) -> Any:

@@ -62,7 +62,6 @@ def suite_frames() -> tuple[Suite, pd.DataFrame, pd.DataFrame]:
 
 @cache
 def published_costs() -> pd.DataFrame:
-    """The costs in the published records."""
     return costs(ROOT / "results")
 
 

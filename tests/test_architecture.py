@@ -10,7 +10,6 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
 from itertools import chain
-from pathlib import Path
 
 import pytest
 
@@ -50,7 +49,6 @@ Rule = Callable[[str, ast.Module], Iterator[str]]
 
 
 def imported(module: str, tree: ast.Module) -> Iterator[str]:
-    """The dotted name of everything that is imported anywhere in the module."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
@@ -65,13 +63,11 @@ def imported(module: str, tree: ast.Module) -> Iterator[str]:
 
 
 def prefixes(name: str) -> list[str]:
-    """The dotted name and the names of all packages that contain it, the longest first."""
     names = name.split(".")
     return [".".join(names[:end]) for end in range(len(names), 0, -1)]
 
 
 def last_name(function: ast.expr) -> str:
-    """The name of what is called, without the names of its modules; empty where it has none."""
     return getattr(function, "attr", getattr(function, "id", ""))
 
 
@@ -102,7 +98,6 @@ def reads_what_can_execute(module: str, tree: ast.Module) -> Iterator[str]:
 
 @cache
 def required() -> dict[str, list[str]]:
-    """The distributions that every installation has, each with its modules."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     names = {re.split("[>=]", text)[0] for text in project["dependencies"]}
     found = [
@@ -122,7 +117,6 @@ def needs_an_extra(module: str, tree: ast.Module) -> Iterator[str]:
 
 @cache
 def shipped() -> dict[str, ast.Module]:
-    """Every module of the four packages, by dotted name; a package's ends in `.__init__`."""
     modules = {}
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
@@ -176,41 +170,23 @@ def test_at_most_20_packages_are_required():
     assert len(required()) <= 20
 
 
-CYCLIC = [
-    {"zoo.a": "import zoo.b", "zoo.b": "import zoo.c", "zoo.c": "from zoo import a"},
-    {"zoo.a": "def f():\n    from zoo.b import x", "zoo.b": "import zoo.a"},
-    {"zoo.p.__init__": "from zoo.p import a", "zoo.p.a": "from zoo.p import thing"},
-]
-
-
 def test_there_is_no_import_cycle_and_one_is_found():
     assert not import_cycle(shipped())
-    for sources in CYCLIC:
-        assert import_cycle({name: ast.parse(source) for name, source in sources.items()})
+    cycle = {"zoo.a": "import zoo.b", "zoo.b": "def f():\n    from zoo import a"}
+    assert import_cycle({name: ast.parse(source) for name, source in cycle.items()})
 
 
 BROKEN: dict[Rule, list[tuple[str, str]]] = {
     imports_against_the_direction: [
-        ("zoo.a", "import tasks"), ("zoo.variants.a", "from ... import reports"),
-        ("zoo.a", "def f():\n    from harness.records.spec import RunSpec"),
-        ("zoo.a", "import importlib; importlib.import_module('tasks.b')"),
-        ("tasks.a", "from zoo import contract"), ("harness.a", "import reports.rows"),
+        ("zoo.variants.a", "from ... import reports"), ("harness.a", "import reports.rows"),
+        ("tasks.a", "import importlib; importlib.import_module('harness.b')"),
         ("harness.api", "def f():\n    from harness import cli"),
-        ("reports.store", "import harness.cli.pages"),
-        ("harness.records.a", "from zoo.contract import Size"),
-        ("reports.a", "from harness import records_of_others"),
     ],
     reads_what_can_execute: [
-        ("harness.a", "torch.load(path)"), ("harness.a", "torch.load(path, weights_only=False)"),
-        ("tasks.a", "numpy.load(path, allow_pickle=True)"),
-        ("tasks.a", "np.load(path, allow_pickle=flag)"), ("tasks.a", "import pickle"),
-        ("tasks.a", "from pickle import loads"), ("tasks.a", "import joblib.memory"),
-        ("harness.a", "from torch import load"),
+        ("harness.a", "torch.load(path)"), ("harness.a", "from torch import load"),
+        ("tasks.a", "np.load(path, allow_pickle=flag)"), ("tasks.a", "from pickle import loads"),
     ],
-    needs_an_extra: [
-        ("tasks.a", "from PIL import Image"), ("reports.a", "import ray"),
-        ("harness.a", "import requests.exceptions"),
-    ],
+    needs_an_extra: [("tasks.a", "from PIL import Image")],
 }  # fmt: skip
 
 
@@ -232,20 +208,11 @@ for name in names:
 """
 
 
-def test_records_and_reports_import_no_torch_and_the_contract_no_variant(tmp_path):
-    def error(unwanted: str, *names: str, folder: Path = ROOT) -> str:
-        """Return what a new process says that imports these modules and all below them."""
+def test_records_and_reports_import_no_torch_and_the_contract_no_variant():
+    for unwanted, *names in (
+        ("torch", "zoo.registry", "harness.records", "reports"),
+        ("zoo.variants.softmax", "zoo.contract"),
+    ):
         command = [sys.executable, "-c", FIND_IMPORT, unwanted, *names]
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True).stderr.strip()
-
-    assert error("torch", "zoo.registry", "harness.records", "reports") == ""
-    assert error("zoo.variants.softmax", "zoo.contract") == ""
-    (tmp_path / "package").mkdir()
-    # A torch without content takes no seconds.
-    for path, text in {
-        "torch.py": "", "plain.py": "import json", "package/__init__.py": "",
-        "package/deep.py": "import plain, torch",
-    }.items():  # fmt: skip
-        (tmp_path / path).write_text(text)
-    found = error("torch", "plain", "package", folder=tmp_path)
-    assert found == "package.deep imports torch"
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")

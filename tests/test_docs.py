@@ -1,9 +1,10 @@
-"""`docs/library.md`: its examples run. `docs/primal.md`: each statement names its tests. Links."""
+"""Examples of `docs/library.md` run, statements of `docs/primal.md` name tests; links, prose."""
 
 import ast
 import json
 import re
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,6 @@ PRINTED = re.compile(r"^\s*print\(.*\)  # (.*)$", re.MULTILINE)
 
 
 def examples() -> dict[str, str]:
-    """The Python code under each heading that has some."""
     texts = re.split(r"^## (.*)$", LIBRARY.read_text("utf-8"), flags=re.MULTILINE)
     code = {
         heading: "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
@@ -105,7 +105,6 @@ POINTER = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 def statements() -> dict[int, str]:
-    """The text of each numbered statement, up to the next one."""
     texts = re.split(r"^\*\*(\d+)\. ", PAGE, flags=re.MULTILINE)
     return {int(number): text for number, text in zip(texts[1::2], texts[2::2], strict=True)}
 
@@ -138,3 +137,40 @@ def test_the_notebook_runs_and_ends_with_the_leaders_of_a_question(tmp_path, mon
     leaders = eval(compile(ast.Expression(last.value), "quickstart", "eval"), names)
     assert len(names["runs"]) == 2 and names["runs"]["score"].notna().all()
     assert leaders.is_monotonic_decreasing and leaders.iloc[0] > 90
+
+
+MOST_WORDS = 25  # Words of a sentence
+# What a stranger reads first.
+FIRST_PAGES = [ROOT / "README.md", ROOT / "docs/reading.md", *(ROOT / "results").glob("*.md")]
+WORDS = {"README.md": 450, "results/lra.md": 400, "docs/validity.md": 500}
+
+# Beginnings of a noun clause; a question ends with its mark.
+CLAUSE = re.compile(r"(What|How|Which|Whether|Where)\b[^?]*$")
+
+# Code, comments, tables, images, headings, and the marks of links and of lists.
+NO_PROSE = re.compile(
+    r"^```.*?^```|<!--.*?-->|^(?: {4}|\||#).*?$|!\[[^]]*\]\([^)]*\)|<[^>]+>",
+    re.DOTALL | re.MULTILINE,
+)
+LINK = re.compile(r"\[([^][]*)\]\([^)]*\)")
+
+
+def prose(page: str) -> str:
+    return LINK.sub(r"\1", NO_PROSE.sub("\n\n", page))
+
+
+def faults(text: str) -> Iterator[str]:
+    for paragraph in re.split(r"\n\s*\n|\n\s*[-*] ", text):
+        for sentence in re.split(r"(?<=[.!?])\)?\s+", " ".join(paragraph.split()).strip("-* ")):
+            if len(sentence.split()) > MOST_WORDS or CLAUSE.match(sentence):
+                yield sentence
+
+
+@pytest.mark.parametrize("file", sorted(FIRST_PAGES), ids=lambda file: file.name)
+def test_sentences_of_a_page_are_short_and_begin_with_a_subject(file):
+    assert [*faults(prose(file.read_text("utf-8")))] == []
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_page_has_few_words(name):
+    assert len(prose((ROOT / name).read_text("utf-8")).split()) <= WORDS[name]

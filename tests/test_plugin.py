@@ -40,7 +40,6 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "padding", tests]))
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
-    """A folder into which the plug-in was installed, with its metadata."""
     # From a copy: a build writes into the folder of its source.
     folder = tmp_path_factory.mktemp("plugin")
     source, target = folder / "source", folder / "site"
@@ -55,7 +54,6 @@ def installed(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def printed(installed, shared_data, tmp_path_factory) -> dict[str, str]:
-    """Output of each command of the page, `list` and the tests; and the pages of the report."""
     folder = tmp_path_factory.mktemp("work")
     # Under another name: the installed module must not be what is checked.
     (folder / "loose.py").write_bytes((PLUGIN / "attention_free.py").read_bytes())

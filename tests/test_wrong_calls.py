@@ -71,7 +71,6 @@ def mha() -> nn.Module:
 
 
 def replaced(model: Any = mha, **keywords: Any) -> Any:
-    """`zoo.replace` in a new model."""
     return zoo.replace(model() if model is mha else model, **keywords)
 
 
@@ -154,7 +153,6 @@ FACES: dict[str, tuple[Callable[..., Any], Mapping[str, Any], Mapping[str, tuple
         tasks.create, {"name": "mqar"},
         {"name": (*NO_TEXT, ["mqar"], "nope"), "pairs": (*NO_OPTION, HUGE), "nope": (3,)},
     ),
-    "tasks.names": (tasks.names, {}, {"required_options": NO_BOOL}),
     "task.load": (TASK.load, {"split": "dev"}, {"split": (*NO_TEXT, "nope", ["train"])}),
     "harness.load": (
         harness.load, {},

@@ -12,8 +12,7 @@ from reports import advice, store, unnamed, validity
 from reports.first import text as first_text
 from reports.markdown import insert, rendered
 from reports.pages import suite as suite_pages
-from reports.pages.catalogue import tasks_page, variants_page
-from reports.pages.certificates import certificates_page
+from reports.pages.catalogue import certificates_page, tasks_page, variants_page
 from reports.pages.findings import findings
 from reports.text import frame_csv
 from zoo.registry import UserError

@@ -48,13 +48,8 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 # The values of a point, after its length.
 COSTS = ("time", "time.q1", "time.q3", "memory", "seconds")
 
-OF_NEEDS = (
-    "groups",
-    "seeds",
-    "solved",
-    "ranges",
-    "texts",
-)  # The values of a row for each needed question
+# The values of a row for each needed question
+OF_NEEDS = ("groups", "seeds", "solved", "ranges", "texts")
 IQR = 1.349  # The interquartile range of a normal distribution, in standard deviations
 
 

@@ -3,9 +3,7 @@
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 from reports.figures import plane, style
 from reports.layer_costs import CAUSAL
@@ -80,15 +78,5 @@ def draw(found: pd.DataFrame) -> Figure:
         part = found[found["panel"] == panel]
         style.draw_rows(axes, part, "x", "y", order)
         axes.set(xscale="log", xlabel="tokens (log)", ylabel=label)
-        _ticks(axes, sorted(part["x"].unique()), log=panel != "recall")
+        style.token_ticks(axes, sorted(part["x"].unique()), log=panel != "recall")
     return figure
-
-
-def _ticks(axes: Axes, tokens: list[float], *, log: bool) -> None:
-    axes.set_xticks(tokens, [f"{length:,.0f}" for length in tokens])
-    axes.xaxis.set_minor_locator(NullLocator())
-    if log:
-        axes.set(yscale="log")
-        axes.set_yticks(style.ticks(*axes.get_ylim()))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_locator(NullLocator())

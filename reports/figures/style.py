@@ -19,7 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from harness.records.families import colour_of, family_of
 from reports.text import digest, frame_csv, plain
@@ -122,7 +122,7 @@ def heading(axes: Axes, title: str, small: str | None = None) -> None:
     if small is None:
         name = re.split(r"[\[,]", plain(title), maxsplit=1)[0]
         small = plain(title)[len(name) :].strip("[, ").replace("]", "", 1)
-    lines = _wrap(small)
+    lines = fill(plain(small, TEXT), LINE)
     axes.annotate(
         lines, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points",
         fontsize=8, color=GREY, va="bottom",
@@ -169,6 +169,18 @@ def ticks(low: float, high: float) -> list[float]:
     return [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
 
 
+def token_ticks(axes: Axes, tokens: Sequence[float], *, log: bool) -> None:
+    # `log` is of the other axis.
+    axes.set_xticks(tokens, [f"{length:,.0f}" for length in tokens])
+    axes.xaxis.set_minor_locator(NullLocator())
+    if log:
+        axes.set(yscale="log")
+        axes.set_yticks(ticks(*axes.get_ylim()))
+        # The default formatter writes powers as formulas, which are not parsed.
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+
+
 def table_with_images(
     name: str, table: pd.DataFrame, draw: Callable[..., Figure], *content: Any
 ) -> dict[str, bytes]:
@@ -200,7 +212,3 @@ def _with_dark(svg: bytes) -> bytes:
     )  # fmt: skip
     added = f"<style>@media(prefers-color-scheme:dark){{{rules}}}</style>"
     return svg.replace(b"<metadata>", f"{added}<metadata>".encode(), 1)
-
-
-def _wrap(text: str) -> str:
-    return fill(plain(text, TEXT), LINE)

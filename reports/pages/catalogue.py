@@ -1,10 +1,11 @@
-"""The tables docs/tasks.md and docs/variants.md, of what `harness list` describes."""
+"""The tables docs/tasks.md, docs/variants.md and docs/certificates.md."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from reports.markdown import escape_prose, rendered
+from harness.records.results import Certificate, CheckResult
+from reports.markdown import escape, escape_prose, rendered
 from reports.text import NOTHING
 
 Catalogue = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -33,3 +34,18 @@ def tasks_page(catalogue: Catalogue) -> str:
 
 def _escaped(rows: list[list[str]]) -> list[list[str]]:
     return [[*map(escape_prose, row)] for row in rows]
+
+
+def certificates_page(certificates: Iterable[Certificate]) -> str:
+    rows = []
+    for certificate in certificates:
+        results = certificate.results
+        known = [result for result in results if result.passed and result.expected_failure]
+        failed = [result for result in results if not result.passed]
+        passed = len(results) - len(known) - len(failed)
+        rows.append([certificate.variant, str(passed), _checks(known), _checks(failed)])
+    return rendered("certificates.md.j2", rows=rows)
+
+
+def _checks(results: list[CheckResult]) -> str:
+    return escape("; ".join(dict.fromkeys(result.check for result in results))) or NOTHING

@@ -217,16 +217,9 @@ def _rendered(template: str, of: Tables, *, has_scaling: bool = False) -> bytes:
         template, of=of, **of._asdict(), about=about(of), tex=tex,
         middle=of.suite.cost.middle_length, options=_options(of.suite), sentences=sentences(of),
         legend={"; ".join(headings): note for note, headings in legend.items() if note},
-        probe_tables=_probe_tables(of), correlations=correlations(of), has_scaling=has_scaling,
+        probe_tables=_probe_tables(of), has_scaling=has_scaling,
+        correlations=papers.correlations(of.answers, of.suite) if of.suite.average else [],
     ).encode()  # fmt: skip
-
-
-def correlations(of: Tables) -> list[Line]:
-    found: list[Line] = []
-    for line in papers.correlations(of.answers, of.suite) if of.suite.average else ():
-        text = f"{line['tau']:.2f} [{line['low']:.2f}, {line['high']:.2f}]"
-        found.append({**line, "text": text})
-    return found
 
 
 def _probe_tables(of: Tables) -> list[tuple[str, str]]:

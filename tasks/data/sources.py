@@ -10,9 +10,8 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -195,23 +194,21 @@ def fetch_data(
 
 def download(file: File, folder: Path, progress: Progress, timeout: float) -> None:
     import pooch
+    import requests
 
     def stream(url: str, path: str, _: object) -> None:
-        with Path(path).open("wb") as output, ExitStack() as responses:
-            # Unencoded bytes: a server may declare the compression of the archive as an encoding.
-            options = {
-                "headers": {"Accept-Encoding": "identity"}, "timeout": timeout,
-                "hooks": {"response": lambda found, **_: responses.enter_context(found)},
-            }  # fmt: skip
-
-            def write(content: bytes) -> None:
+        # Unencoded bytes: a server may declare the compression of the archive as an encoding.
+        headers = {"Accept-Encoding": "identity"}
+        with (
+            requests.get(url, headers=headers, timeout=timeout, stream=True) as response,
+            Path(path).open("wb") as output,
+        ):
+            response.raise_for_status()
+            for content in response.iter_content(CHUNK):
                 output.write(content)
                 if output.tell() > file.size:
                     raise ValueError(f"more than {file.size} bytes")
                 progress(file.name, output.tell(), file.size)
-
-            target: Any = SimpleNamespace(write=write, flush=output.flush)
-            pooch.HTTPDownloader(chunk_size=CHUNK, **options)(url, target, None)
 
     pooch.get_logger().setLevel(logging.WARNING)
     registry = pooch.Pooch(

@@ -45,13 +45,11 @@ OFFICIAL_SIDE = 32
 
 
 class Drawing(NamedTuple):
-    # See `drawing.draw`; `margin` is the gap between paddles.
+    # See `drawing.draw`.
     pixels: UInt8[np.ndarray, "h h"]
     target: int
     paddles: Int64[np.ndarray, "p 3"]
     discs: Int64[np.ndarray, "2 2"]
-    attempts: int
-    margin: int
 
 
 class SnakeTask(CachedTask):
@@ -140,8 +138,8 @@ class Pathfinder(SnakeTask, GeneratedTask):
         pixels = np.empty((self.size, self.size), np.uint8)
         most_paddles = 2 * tables.contour + tables.distractors * tables.distractor_contour
         paddles, discs = np.empty((most_paddles, 3), np.int64), np.empty((2, 2), np.int64)
-        target, count, attempts = drawing.draw(rng, tables, pixels, paddles, discs)
-        return Drawing(pixels, target, paddles[:count], discs, attempts, margin)
+        target, count = drawing.draw(rng, tables, pixels, paddles, discs)
+        return Drawing(pixels, target, paddles[:count], discs)
 
 
 @tasks.register("pathfinder-lra")

@@ -53,22 +53,15 @@ MIN_WEIGHT = 1e-4 * FULL  # The sum of weights below which a snake cannot grow
 @njit(nogil=True)
 def draw(
     rng: Generator, tables: Tables, image: Levels, paddles: Paddles, discs: Pixels
-) -> tuple[int, int, int]:
-    """Draw one image.
-
-    `image` receives the pixels, `discs` the centres (y, x) of both discs, and `paddles` (y, x,
-    direction) of each paddle, its tail where the direction is an integer angle, its head where not:
-    the first snake's, the second's, and then the distractors'.
-
-    Returns:
-        The class (1 where both discs are on one snake), the number of paddles, and the number of
-        attempts at a pair of snakes.
-    """
+) -> tuple[int, int]:
+    # Return the class (1 where both discs are on one snake) and the number of paddles. `image`
+    # receives the pixels, `discs` the centres (y, x) of both discs, and `paddles` (y, x, direction)
+    # of each paddle, its tail where the direction is an integer angle, its head where not: the
+    # first snake's, the second's, and then the distractors'.
     label = int(2 * rng.random())
     mask = np.empty((tables.size, tables.size), np.uint8)
-    attempts = 1
     while not grow_pair(rng, tables, mask, paddles):
-        attempts += 1
+        pass
     count = 2 * tables.contour
     for _ in range(tables.distractors):
         if scatter(rng, tables, mask, paddles[count:]):
@@ -79,18 +72,20 @@ def draw(
     for end in range(2):
         discs[end, 0], discs[end, 1] = ends[end][0], ends[end][1]
     render(tables, paddles[:count], discs, image)
-    return label, count, attempts
+    return label, count
 
 
 @njit(nogil=True)
 def grow_pair(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> bool:
     # `mask` is overwritten.
+    band = 2 * tables.tail_distance
     mask[:] = FULL
-    mask[BORDER:-BORDER, BORDER:-BORDER] = 0
+    mask[band:-band, band:-band] = 0
     pivots = np.empty((2, 2), np.int64)
     first, second = paddles[: tables.contour], paddles[tables.contour : 2 * tables.contour]
-    if not seed(rng, tables, mask, True, first[0], pivots[0]):
+    if not seed(rng, tables, mask, first[0], pivots[0]):
         return False
+    mask[BORDER:-BORDER, BORDER:-BORDER] = 0
     if not seed_second(rng, tables, first[0], second[0], pivots[1]):
         return False
     for joint in range(1, tables.contour):
@@ -109,7 +104,7 @@ def scatter(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> b
         if (mask <= MAX_FREE).sum() < MIN_FREE * mask.size:
             return False
         trial = mask.copy()
-        grown = 1 if seed(rng, tables, trial, False, paddles[0], pivot) else 0
+        grown = 1 if seed(rng, tables, trial, paddles[0], pivot) else 0
         while 0 < grown < tables.distractor_contour:
             extended = extend(rng, tables, trial, paddles[grown - 1], paddles[grown], pivot)
             grown = grown + 1 if extended else 0
@@ -126,9 +121,7 @@ def scatter(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> b
 
 # Inner loops take single arrays: passing all tables costs more than the loops.
 @njit(nogil=True)
-def seed(
-    rng: Generator, tables: Tables, mask: Levels, central: bool, paddle: Paddle, pivot: Point
-) -> bool:
+def seed(rng: Generator, tables: Tables, mask: Levels, paddle: Paddle, pivot: Point) -> bool:
     # The paddle is written to `paddle` and `pivot`, here and below; both are undefined on failure.
     free = np.empty((mask.size, 2), np.int64)
     for _ in range(ATTEMPTS):
@@ -136,10 +129,7 @@ def seed(
         offsets = tables.fits[angle, : tables.fit_counts[angle]]
         if len(offsets) == 0:
             return False
-        if central:
-            count = find_central(tables.size, 2 * tables.tail_distance, offsets, free)
-        else:
-            count = find_free(mask, offsets, free)
+        count = find_free(mask, offsets, free)
         if count == 0:
             return False
         chosen = int(count * rng.random())
@@ -147,22 +137,6 @@ def seed(
         if begin(tables.size, tables.onset[angle], tables.joints[angle], paddle, pivot):
             return True
     return False
-
-
-@njit(nogil=True)
-def find_central(size: int, band: int, offsets: Pixels, free: Pixels) -> int:
-    # The pixels from which all offsets lead inside the `band`.
-    top, left, bottom, right = 0, 0, size, size
-    for i in range(len(offsets)):
-        top, left = max(top, band - offsets[i, 0]), max(left, band - offsets[i, 1])
-        bottom = min(bottom, size - band - offsets[i, 0])
-        right = min(right, size - band - offsets[i, 1])
-    count = 0
-    for y in range(top, bottom):
-        for x in range(left, right):
-            free[count, 0], free[count, 1] = y, x
-            count += 1
-    return count
 
 
 @njit(nogil=True)
@@ -227,7 +201,7 @@ def extend(
     if total < MIN_WEIGHT:
         return False
     for _ in range(ATTEMPTS):
-        chosen = choose(weights, total * rng.random())
+        chosen = np.searchsorted(weights.cumsum(), total * rng.random(), side="right")
         paddle[0] = pivot[0] + tables.heads[chosen, 0]
         paddle[1] = pivot[1] + tables.heads[chosen, 1]
         paddle[2] = ANGLES + chosen
@@ -256,19 +230,6 @@ def weigh(
             weights[head] = (FULL - covered) * turns[head]
             total += weights[head]
     return total
-
-
-@njit(nogil=True)
-def choose(weights: Weights, threshold: float) -> int:
-    running = 0.0
-    chosen = 0
-    for head in range(len(weights)):
-        if weights[head] > 0.0:
-            chosen = head
-            running += weights[head]
-            if running > threshold:
-                break
-    return chosen
 
 
 @njit(nogil=True)

@@ -74,30 +74,20 @@ class Retrieval(ByteTask, ImportedTask):
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
         # Texts are in the order of their first use: archives order their files freely.
-        import pandas
-
-        numbers: dict[bytes, int] = {}
-        uses: dict[str, list[int]] = {split: [] for split in SPLITS}
-        targets: dict[str, list[int]] = {split: [] for split in SPLITS}
+        known: dict[bytes, bytes] = {}  # a paper is in many pairs
+        rows: dict[str, list[tuple[list[bytes], int]]] = {split: [] for split in SPLITS}
         for file in files:
             split = {"train": "train", "eval": "dev", "test": "test"}[file.name.split(".")[1]]
             for location, line in file.lines():
                 texts, target = _parse(line, location)
-                uses[split] += [numbers.setdefault(text, len(numbers)) for text in texts]
-                targets[split].append(target)
-        codes, order = pandas.factorize(
-            np.array([use for split in SPLITS for use in uses[split]], np.int64)
-        )
-        ends = np.cumsum([len(uses[split]) for split in SPLITS])
-        distinct = list(numbers)
-        ordered = [distinct[number] for number in order]
-        arrays = {
-            "values": np.frombuffer(b"".join(ordered), np.uint8),
-            "ends": np.cumsum([*map(len, ordered)], dtype=np.int64),
-        }
-        for split, part in zip(SPLITS, np.split(codes, ends[:-1]), strict=True):
-            arrays[f"{split}_pairs"] = part.reshape(-1, 2).astype(np.int32)
-            arrays[f"{split}_targets"] = np.array(targets[split], np.uint8)
+                rows[split].append(([known.setdefault(text, text) for text in texts], target))
+        arrays, numbers = {}, dict[bytes, int]()
+        for split, of_split in rows.items():
+            pairs = [[numbers.setdefault(t, len(numbers)) for t in texts] for texts, _ in of_split]
+            arrays[f"{split}_pairs"] = np.array(pairs, np.int32).reshape(-1, 2)
+            arrays[f"{split}_targets"] = np.array([target for _, target in of_split], np.uint8)
+        arrays["values"] = np.frombuffer(b"".join(numbers), np.uint8)
+        arrays["ends"] = np.cumsum([*map(len, numbers)], dtype=np.int64)
         return arrays
 
 

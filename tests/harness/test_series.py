@@ -15,10 +15,10 @@ from harness.data import Data, data_of, restore
 from harness.model import LAYERS, Classifier, FlattenedHead, build_model
 from harness.questions import question_of
 from harness.train import Trainer
-from tasks import names as task_names
 from tasks.contract import SPLITS, Batch, Split
 from tasks.data.sources import ImportedTask
 from tasks.lra.pathfinder import Pathfinder
+from tasks.registry import tasks
 from tests.harness.conftest import requested
 from tests.harness.specs import encoder
 from tests.zoo.oracle import decode
@@ -178,8 +178,9 @@ def test_a_run_of_a_time_series_gives_a_record(run_here, reported, give, norm):
 # Of the time series one set: they differ in their sizes only.
 TASKS = [
     name
-    for name in task_names(required_options=False)
-    if not name.startswith("uea-") or name == "uea-handwriting"
+    for name, task in tasks.items()
+    if "path" not in task.option_names()
+    and (not name.startswith("uea-") or name == "uea-handwriting")
 ]
 
 

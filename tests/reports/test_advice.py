@@ -148,28 +148,6 @@ def test_results_of_one_seed_and_inferred_costs_are_marked():
     assert (marks["a+b"], marks["c"]) == (False, True)
 
 
-@pytest.mark.parametrize(("asked", "key"), [
-    (["recall"], "train"), (["state"], "train causal"),
-    (["recall", "state"], None), (["recall"], None),
-])  # fmt: skip
-def test_the_costs_are_of_the_form_of_the_questions(asked, key):
-    times = {"train": 1.0, "train causal": 2.0, "decode causal": 3.0}
-    points = {name: [[1024, t, t, t, 1.0, t]] for name, t in times.items()}
-    both = {"recall": "ok", "state": "ok"}
-    one = row("a", 1, {}, points=points, states=both, groups={"recall": 1, "state": 1},
-              seeds=dict.fromkeys(both, 3), ranges=dict.fromkeys(both, (1, 1, "")),
-              draws=dict.fromkeys(both, "11"))  # fmt: skip
-    values = table_with(one) | {"lengths": {name: [1024] for name in times}, "usable": [*both],
-                                "units": dict.fromkeys(times, "ratio")}  # fmt: skip
-    operation = "decode" if asked == ["recall"] and key is None else "train"
-    found = advise(values, query(needs=asked, **{"pass": operation}))
-    if key:
-        assert [member["time"] for member in found["members"]] == [times[key]]
-    else:
-        assert "causal: " in found["refused"] and "bidirectional: recall" in found["refused"]
-        assert not found["members"] and not found["commands"]
-
-
 def test_one_row_is_recommended_the_fastest_of_the_best_and_where_it_can_be_used():
     best, fast = row("best", 1, {1024: 0.8}), row("fast", 2, {1024: 0.1})
     values = table_with(fast, best, row("slow", 1, {1024: 0.9}, memory=1.0))
@@ -198,6 +176,14 @@ def test_the_fastest_row_that_no_record_tells_from_the_best_one_is_recommended(r
     ]  # fmt: skip
     found = advise(table_with(*rows), query())
     assert found["recommended"] == expected and names(found) == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize(("time", "expected"), [(0.96, "a"), (0.9, "b")])
+def test_of_about_the_same_time_the_row_of_the_better_group_is_recommended(time, expected):
+    ranges = {"recall": [80, 90, "A"]}
+    rows = [row(name, group, {1024: of}, ranges=ranges) for name, group, of in
+            (("a", 1, 1.0), ("b", 2, time))]  # fmt: skip
+    assert advise(table_with(*rows), query())["recommended"] == expected
 
 
 def test_rows_that_solve_a_question_are_inseparable_and_differ_from_one_that_does_not():
@@ -397,16 +383,6 @@ def test_amounts_of_memory_are_read_and_shown():
     assert [bytes_text(value) for value in (0, 1536, 2**31)] == ["0.00 B", "1.50 KiB", "2.00 GiB"]
     with pytest.raises(ValueError, match="two"):
         bytes_in("two")
-
-
-@pytest.mark.parametrize("part", ["", "1 of 3 seeds"])
-def test_the_state_of_a_row_says_whether_it_learned_the_question(part):
-    before = made().answers()
-    values = table_of(made(), before.assign(part=part), cost=False)
-    states = {row["row"]: row["states"] for row in values["rows"]}
-    for of in before[before["text"] != ""].to_dict("records"):
-        expected = "part" if part else "ok" if of["answered"] else "baseline"
-        assert states[of["row"]][of["question"]] == expected
 
 
 def test_rows_that_solve_it_are_the_first_group_and_better_scores_of_others_come_after_them():

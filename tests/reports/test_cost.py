@@ -43,7 +43,6 @@ def test_a_row_has_exponents_of_one_sample_and_its_crossovers():
 
 
 def store():
-    """Costs that show everything that a page can show."""
     small = record("softmax", 256, operation="decode", causal=True)
     decoding = changed(
         small, "measured", peak_bytes=2**10, memory_bytes=2**20, state_bytes=2**20 - 2**10

@@ -69,7 +69,6 @@ def scores(
 
 
 def contains(intervals: list[Interval], value: float) -> float:
-    """The share of intervals that contain a value."""
     ends = np.array([(of.low, of.high) for of in intervals])
     return float(np.mean((ends[:, 0] <= value) & (value <= ends[:, 1])))
 
@@ -201,20 +200,6 @@ def test_the_uncertainty_of_a_median_is_half_of_its_95_percent_interval(rounds):
     assert 0.93 <= share <= 0.99
 
 
-@pytest.mark.parametrize("rounds", [9, 25, 101])
-def test_quartiles_of_a_ratio_hold_half_of_the_calls_and_are_no_interval_of_it(rounds):
-    rng = np.random.default_rng(0)
-    seconds, others, further = (noisy((3000, rounds), rng) for _ in range(3))
-    found = [Quartiles.of_ratio(*of) for of in zip(2 * seconds, others, strict=True)]
-    ends = np.array([(of.q1, of.q3) for of in found])[:, :, None]
-    calls = 2 * further / noisy((3000, rounds), rng)
-    half = np.mean((ends[:, 0] <= calls) & (calls <= ends[:, 1]))
-    # Of a few calls quartiles hold a little less: (n - 1) / (n + 1) of a half.
-    assert half == pytest.approx(0.5 * (rounds - 1) / (rounds + 1), abs=0.02)
-    # The ratio itself is between the quartiles of nine calls in 83 %, of 25 in 98 %.
-    assert np.mean((ends[:, 0, 0] <= 2) & (ends[:, 1, 0] >= 2)) > (0.8 if rounds < 25 else 0.97)
-
-
 def test_the_lengths_of_a_crossover_are_those_of_the_quartiles():
     rng, lengths = np.random.default_rng(0), (256, 512, 1024, 2048, 4096)
     inside = []
@@ -228,10 +213,3 @@ def test_the_lengths_of_a_crossover_are_those_of_the_quartiles():
         inside.append(found.low <= 700 <= found.high)
     # As of the ratio, they are wider than an interval of 95 %.
     assert np.mean(inside) > 0.97
-
-
-def test_the_simulation_finds_a_variance_that_is_not_centred(monkeypatch):
-    # Sums in place of deviations: the difference itself counts as noise.
-    monkeypatch.setattr(Sample, "deviations", property(lambda of: of.average / of.answers))
-    with pytest.raises(AssertionError):
-        test_intervals_of_differences_at_any_true_difference("examples", 5, 12)

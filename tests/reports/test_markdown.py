@@ -13,7 +13,6 @@ LITERAL = {"text", "text_special"}
 
 
 def content(page, around):
-    """The inline content of a page that consists of the tokens `around` and one line."""
     tokens = [token for token in RENDERER.parse(page) if token.type != "inline"]
     assert {token.type.rpartition("_")[0] for token in tokens} == around, page
     tokens = [token for token in RENDERER.parse(page) if token.type == "inline"][-1].children

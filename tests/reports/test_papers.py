@@ -170,11 +170,6 @@ def test_without_a_first_row_nothing_is_over_it():
     assert found["published_time"].tolist() == [694.8, 93.6]
 
 
-def test_figures_of_tasks_that_were_not_published_have_no_published_value():
-    found = steps(naive(), cost(), task="listops@1[max_len=64]")
-    assert found["published_time"].isna().all()
-
-
 def test_the_machine_with_most_steps_is_shown_and_nothing_of_other_shapes():
     other = [cost(machine="other", seconds=1.0), cost(machine="other", seconds=1.0, dim=128)]
     found = steps(naive(), cost(), others=other)
@@ -183,7 +178,6 @@ def test_the_machine_with_most_steps_is_shown_and_nothing_of_other_shapes():
 
 
 def study(*tests, task="listops@1[test=60000]", size=2000):
-    """Models `first 1 token` and so on, with these test accuracies."""
     named = zip([model for name, model in REFERENCE if name == "listops"], tests, strict=False)
     models = [ShallowModel(name=name, dev=test, test=test, seconds=1.0) for name, test in named]
     return ShallowStudy(
@@ -206,10 +200,6 @@ def test_a_published_accuracy_has_the_simplest_model_whose_interval_reaches_it()
 def test_a_larger_test_split_reaches_less():
     small, large = (explain(study(0.366, size=size)) for size in (2000, 60_000))
     assert small["model"].iloc[-1] != "none" == large["model"].iloc[-1]
-
-
-def test_only_accuracies_on_the_version_of_the_task_are_explained():
-    assert explain(study(0.9, task="listops@2")).empty
 
 
 @pytest.mark.parametrize(("accuracy", "agrees"), [(0.364, "yes"), (0.34, "yes"), (0.30, "no")])

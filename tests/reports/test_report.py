@@ -23,7 +23,6 @@ from tests.reports.conftest import ACCURACY, changed, make_cost, make_record, ve
 
 @pytest.fixture
 def call(suite_records, tmp_path, capsys):
-    """Runs `harness report` on the records of a suite and on another; its code and output."""
     store = Store(tmp_path / "runs")
     for record in [*suite_records, *(make_record(seed=seed) for seed in (0, 1))]:
         store.write(record)
@@ -52,7 +51,6 @@ def suite(tmp_path):
 
 @pytest.fixture
 def built_in(monkeypatch, tmp_path):
-    """Makes `mine` a suite that is built in."""
     monkeypatch.setattr(suites, "FOLDER", tmp_path)
     yield
     suites._built_in.cache_clear()

@@ -63,7 +63,6 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def tab(browser: Any) -> tuple[Any, list[str], list[str]]:
-    """The tab of all tests; the errors and the requests in it."""
     page, errors, requests = browser.new_page(), [], []
     page.on("console", lambda line: errors.append(line.text) if line.type != "log" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -91,7 +90,6 @@ def open_page(tab: tuple[Any, list[str], list[str]], path: Path) -> Iterator[Any
 
 
 def rows_of(page: Any, place: int = 0) -> list[str]:
-    """The visible rows of the matrix of the causal form, or of the other one."""
     return page.locator(".matrix").nth(place).evaluate(
         "table => [...table.tBodies[0].rows].filter(row => !row.hidden)"
         ".map(row => row.dataset.row)"

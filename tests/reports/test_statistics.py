@@ -19,7 +19,6 @@ def sample(*seeds, size=1):
 
 
 def answers(correct, of, *, seeds=1):
-    """A row that answers the first `correct` of `of` examples correctly, with every seed."""
     return sample(*[np.arange(of) < correct] * seeds)
 
 

@@ -49,7 +49,8 @@ def test_a_row_without_other_seeds_shows_its_chosen_trial_once_every_rate_was_tr
     runs = suite_frames.runs
     trial = runs.query(f"{PRIMAL} and role == 'trial'")
     tried = runs.drop(runs.query(PRIMAL).index.difference(trial.index))
-    worse = trial.assign(**{"point": "7", "dev": trial["dev"] - 1, "id": "worse"})
+    other = {"point": "7", "id": "worse", "sample": [runs["sample"].iloc[-1]]}
+    worse = trial.assign(dev=trial["dev"] - 1, **other)
     going = worse.assign(status="interrupted")
     for others, shown in (([], False), ([going], False), ([worse], True)):
         so_far = pd.concat([*others, tried], ignore_index=True)
@@ -188,15 +189,6 @@ def test_a_faster_cost_in_another_setting_or_without_a_ratio_is_not_used(suite_f
     assert found.loc["primal", ["time.512", "memory.512"]].tolist() == [0.9, 0.5]
 
 
-def test_of_several_measurements_of_a_row_the_fastest_is_used(suite_frames):
-    costs = suite_frames.costs
-    slower = costs.assign(seconds=2 * costs["seconds"], ratio=9.0)
-    for order in ([slower, costs], [costs, slower]):
-        found = suite_frames.tables(costs=pd.concat(order)).matrix
-        assert found["bidirectional"].loc["primal", "time.512"] == 0.9
-        assert found["causal"].loc["primal", ["time.512", "decode_seconds"]].tolist() == [1.8, 1.0]
-
-
 def test_an_outdated_measurement_is_used_only_without_another_and_named(suite_frames):
     costs = suite_frames.costs.assign(outdated=False)
     old = costs.assign(outdated=True, seconds=0.5 * costs["seconds"], ratio=0.01)
@@ -248,9 +240,3 @@ def test_a_probe_has_the_mean_and_the_interval_of_its_own_answers(suite_frames):
     other = probes.set_index(["probe", "row"]).loc["8 pairs in 64", names]
     assert other.to_dict() == expected.loc["recall"].loc[other.index, names].to_dict()
     assert (other["mean"] != same["mean"]).any() and {*other["seeds"]} == {3}
-
-
-def test_without_probes_there_is_no_line(suite_frames):
-    runs = suite_frames.runs
-    for of in (runs, runs[:0], runs.assign(status="failed")):
-        assert suite_frames.results(runs=of).probes().empty

@@ -27,7 +27,6 @@ NO_PAIRS = pd.DataFrame(columns=[*COLUMNS, "probe"])
 
 
 def found_in(*lines, probes=NONE, pairs=NO_PAIRS):
-    """The orderings, by their two variants, of results with these lines."""
     return orderings(pd.DataFrame(lines), probes, pairs).set_index(["above", "below"])
 
 

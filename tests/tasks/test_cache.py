@@ -1,11 +1,9 @@
 """The cache: files are complete, whoever writes at once, and damaged or other ones are errors."""
 
 import errno
-import io
 import os
 import threading
 import time
-import zipfile
 from pathlib import Path
 
 import filelock
@@ -77,38 +75,10 @@ def test_a_valid_file_with_other_arrays_is_an_error(arrays):
         cache.read("set@1", arrays, "make it again")
 
 
-def npy(shape: bytes) -> bytes:
-    header = b"{'descr': '<i8', 'fortran_order': False, 'shape': " + shape
-    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
-
-
-def archive_of(name: str, content: bytes, *changes: tuple[int, int, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr(name, content)
-    changed = bytearray(stream.getvalue())
-    central = changed.index(b"PK\x01\x02")
-    for in_local, in_central, value in changes:
-        for start in (in_local, central + in_central):
-            changed[start : start + len(value)] = value
-    return bytes(changed)
-
-
-ARRAY = npy(b"(0,)}\n")
-MEMBERS = {
-    "brackets": (npy(b"(" * 2000 + b"\n"),), "no end": (npy(b"(5,)"),),
-    "a product": (npy(b"(10**9,) * 9}\n"),), "no numbers": (npy(b"(-5,)}\n"),),
-    "encrypted": (ARRAY, (6, 8, b"\x01")), "method 99": (ARRAY, (8, 10, b"\x63")),
-    "no LZMA": (ARRAY, (8, 10, b"\x0e")), "no bzip2": (ARRAY, (8, 10, b"\x0c")),
-}  # fmt: skip
-"""Contents and headers of members that decoders reject by errors of many types."""
-DAMAGED = {what: archive_of("x_train.npy", *member) for what, member in MEMBERS.items()}
-DAMAGED |= {"no archive": b"no archive", "empty": b""}
-
-
-@pytest.mark.parametrize("what", DAMAGED)
-def test_a_damaged_archive_is_one_line_in_cache_and_import(home, images, what, tmp_path, declare):
-    content = DAMAGED[what]
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 and no more"])
+def test_a_damaged_archive_is_one_line_in_cache_and_import(
+    home, images, content, tmp_path, declare
+):
     home.mkdir(exist_ok=True)
     (home / "set@1.npz").write_bytes(content)
     with one_line("set@1.npz", "make it again"):

@@ -66,7 +66,6 @@ DIGESTS = {
 
 
 def entry(task):
-    """The line of a task in `DIGESTS`."""
     return f'"{task.key}": "{" ".join(task.load(split).digest()[:8] for split in SPLITS)}",'
 
 

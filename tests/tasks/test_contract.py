@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 import tasks as library
-from tasks import contract, create, metrics
+from tasks import create, metrics
 from tasks.answers import CLASSES, Actions, Classes, NextTokens, Number
 from tasks.contract import Split
 from tasks.lra.retrieval import Retrieval
@@ -60,16 +60,6 @@ def test_padding_and_integer_width_do_not_change_the_digest():
         lengths=split.lengths.long(), sequence_ids=split.sequence_ids.long(),
     )  # fmt: skip
     assert wider.digest() == split.digest()
-
-
-def test_the_digest_does_not_depend_on_the_chunks(monkeypatch):
-    split = library.create("parity", train=3).load("train")
-    digest = split.digest()
-    monkeypatch.setattr(contract, "CHUNK", 2)
-    assert split.digest() == digest
-    last = split.sequences.clone()
-    last[-1, -1] = 3 - last[-1, -1]
-    assert replace(split, sequences=last, answers=Number(1.0)).digest() != digest
 
 
 SCORES = {

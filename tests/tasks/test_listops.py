@@ -45,11 +45,6 @@ def test_every_published_tree_has_its_published_value(published):
     assert (correct, len(published)) == (10_000, 10_000)
 
 
-def test_an_unknown_word_is_an_error():
-    with one_line("[AVG"):
-        tokenise("( ( ( [AVG 1 ) 2 ) ] )")
-
-
 @pytest.mark.parametrize("text", ["", "1 2", "[MAX 1 2", "1 ]", "[MAX ]", "[MAX 1 ] ]"])
 def test_tokens_that_are_not_one_complete_tree_have_no_value(text):
     with one_line(text[:5]):
