@@ -66,7 +66,7 @@ def _of_question(of: "Tables", name: str) -> str:
     verb = "leads with" if alone else "has"
     text = f"{question.title}: {leader} {verb} {rows.at[leader, 'text']}"
     if not alone:
-        text += ", the best mean" if rows.at[leader, "seeds"] > 1 else ", of one seed"
+        text += ", of one seed" if rows.at[leader, "seeds"] == 1 else ", the best mean"
     if others:
         more = f" and {len(others) - NAMED} more" * (len(others) > NAMED)
         verb = "are" if len(others) > 1 else "is"
