@@ -28,7 +28,8 @@ def shared_state(layer: nn.Module) -> Iterator[tuple[str, Any]]:
     # A class of ABCMeta that `type` makes is of the module `abc`: all classes are looked at.
     classes = {cls for module in layer.modules() for cls in type(module).__mro__}
     packages = {_package(cls.__module__) for cls in classes}
-    folders = {_folder(sys.modules.get(cls.__module__)) for cls in classes}
+    # A class of a notebook has no file: nothing is beside it.
+    folders = {_folder(sys.modules.get(cls.__module__)) for cls in classes} - {Path()}
     waiting = [value for cls in classes for value in vars(cls).values()]
     namespaces: dict[int, tuple[str, Mapping[Any, Any]]] = {
         id(cls): (cls.__qualname__, vars(cls)) for cls in classes
