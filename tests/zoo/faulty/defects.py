@@ -1,14 +1,12 @@
 """One defect for each check, or for each part of it that could be left out."""
 
 from dataclasses import replace
-from functools import cache
 from types import MappingProxyType
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.zoo.faulty import correct
 from tests.zoo.faulty.correct import (
     SELF_ONLY,
     TRAITS,
@@ -335,22 +333,6 @@ def unseeded(h):
 CALLS = []
 
 
-class Last:
-    token = None
-
-
-LAST_OF_OBJECT = Last()
-
-
-@cache
-def kept(value):
-    return value
-
-
-def append(x, lengths=[]):  # noqa: B006
-    lengths.append(x.shape)
-
-
 outputs("eval is deterministic",
     AddsDropoutInEvaluation=lambda h: F.dropout(h.y, 0.1, training=True))
 outputs("no dropout in eval", ScalesByDropoutInEvaluation=lambda h: (
@@ -369,12 +351,7 @@ writes("side-effect-free forward",
         None if mask is None else mask[:, 0].logical_or_(~mask.any(1))
     ),
     SetsSeed=lambda *_: torch.manual_seed(0),
-    AppendsToListOfModule=lambda layer, x, *_: CALLS.append(x.shape),
-    RemembersInOtherModule=lambda layer, x, *_: setattr(correct, "last", x.mean()),
-    RemembersInObject=lambda layer, x, *_: setattr(LAST_OF_OBJECT, "token", x.mean()),
-    RemembersInFunction=lambda layer, x, *_: setattr(append, "last", x.mean()),
-    AppendsToDefault=lambda layer, x, *_: append(x),
-    CachesByValue=lambda layer, x, *_: kept(x.mean().item()))
+    AppendsToListOfModule=lambda layer, x, *_: CALLS.append(x.shape))
 # Behind a short convolution, as its taps would be.
 variant("state_dict round trip", "NumbersOutsideStateDict", Correct,
     __init__=built(Correct, lambda _, size: {
