@@ -49,7 +49,7 @@ class Content:
 
 
 def content(*stores: Path, curves: bool = False, published: bool | None = None) -> Content:
-    # By default the records are published if they are those of this package.
+    # By default the records are published if the store is the one of this package.
     from harness.records.store import CostStore, Store
 
     runs: dict[str, Record] = {}

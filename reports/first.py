@@ -20,7 +20,7 @@ def text(document: Document, machine: str) -> str:
     outdated = {name for found in document["questions"] for name in found.get("outdated", ())}
     results = [
         (found, f"not run: {found.get('reason')}" if found["score"] is None
-         else text_table(HEAD[not found["ranks"] :], _lines(row, found)))
+         else text_table(HEAD[_first_column(found) :], _lines(row, found)))
         for found in document["questions"]
     ]  # fmt: skip
     return rendered(
@@ -58,7 +58,12 @@ def _lines(row: str, found: Document) -> list[list[str]]:
         f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}",
         f"{found['interval']}, 1 seed{note}",
     ]  # fmt: skip
-    ordered = [line[not found["ranks"] :] for _, line in sorted(lines.items())]
+    ordered = [line for _, line in sorted(lines.items())]
     if rule := found["baseline"]:
-        ordered.append(["", f"baseline: {rule[0]}", f"{rule[1]:.1f}", ""][not found["ranks"] :])
-    return ordered
+        ordered.append(["", f"baseline: {rule[0]}", f"{rule[1]:.1f}", ""])
+    return [line[_first_column(found) :] for line in ordered]
+
+
+def _first_column(found: Document) -> int:
+    # Places are left out where no row is better than the baselines.
+    return 0 if found["ranks"] else 1

@@ -38,7 +38,7 @@ class ShortConvolution(nn.Module):
     """
 
     def __init__(self, size: Size, width: int, *, plain: int = 0, activation: bool = True) -> None:
-        """`plain`: the number of last channels without a convolution; a SiLU follows it or not."""
+        """`plain` is the number of last channels without taps; `activation` adds a SiLU."""
         super().__init__()
         self.plain, self.activation = plain, activation
         count = size.short_conv if size.causal or not size.short_conv else size.short_conv | 1
