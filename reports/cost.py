@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from harness.records.cost import FAILURES, batching_of
-from harness.records.suites import find
+from harness.records.families import growth_of
+from harness.records.suites import LAYERS, find
 from reports import table
 from reports.layer_costs import FORMS, PASSES, Crossover, Exponent, crossover, exponent
 from reports.markdown import memory_of, rendered
 from reports.table import Column, Table, grid, headed
-from reports.text import NOTHING, number, outdated_text, plain, threads_of, whole_text, without_nan
+from reports.text import NOTHING, number, outdated_text, plain, ratio_text, threads_of, whole_text, without_nan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +45,8 @@ Cost = Mapping[Any, Any]
 
 LABEL = Column(name="label", heading="attention")
 
+ORDER = ("train", "decode", "prefill", "forward", "packed")
+
 
 def _fitted(fit: Exponent | Crossover | None) -> str:
     return fit.text if fit else NOTHING
@@ -58,7 +61,7 @@ ROWS = (
     Column(name="memory", heading="{memory} exponent", write=_fitted),
     Column(name="faster", heading="faster from", write=_fitted),
     Column(name="smaller", heading="smaller from", write=_fitted),
-    Column(name="over_limit", heading="× limit", write=number),
+    Column(name="over_limit", heading="× limit", write=ratio_text),
     Column(name="state", heading="state of a sample (bytes)", write=whole_text),
 )
 
@@ -89,7 +92,7 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
     last: Cost = done.iloc[-1].to_dict() if len(done) else {}
     return {
         "attention": costs["attention"].iloc[0],
-        "claim": "O(N)" if costs["linear"].iloc[0] else "O(N²) or N log N",
+        "claim": growth_of(costs["attention"].iloc[0], linear=bool(costs["linear"].iloc[0])),
         "computed_by": last.get("computed_by", NOTHING),
         "time": exponent(done["sample_seconds"]), "memory": exponent(done["sample_memory"]),
         "faster": crossover(related["ratio.q1"], related["ratio.q3"]),
@@ -153,6 +156,7 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
     if not (found := sweeps(costs)):
         return {}
     every, sections = headed(pd.concat(found.values()), CSV), []
+    found = dict(sorted(found.items(), key=lambda item: _place(item[1].iloc[0])))
     for title, sweep in found.items():
         memory = memory_of(sweep["pass"].iloc[0])
         columns = [replace(of, heading=of.heading.format(memory=memory)) for of in ROWS]
@@ -167,6 +171,14 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
     note = outdated_text(costs, "measurements")
     page = rendered("cost.md.j2", sweeps=sections, outdated=note).encode()
     return {"cost.md": page, **style.table_with_images("cost", every, draw, found)}
+
+
+def _place(cost: pd.Series) -> tuple[bool, int]:
+    # Costs as the matrix has them are first, training before decoding.
+    plan, operation = LAYERS, cost["pass"]
+    usual = {"level": "layer", "device": "cpu", "precision": plan.precision, "dim": plan.dim,
+             "heads": plan.heads, "batching": plan.batch.get(operation)}  # fmt: skip
+    return any(cost[name] != value for name, value in usual.items()), ORDER.index(operation)
 
 
 def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -185,7 +197,7 @@ def terminal(costs: pd.DataFrame) -> str:
     for title, sweep in sweeps(costs).items():
         fitted = {label: f"{row['time'].value:.2f}" if row["time"] else NOTHING
                   for label, row in rows(sweep).to_dict("index").items()}  # fmt: skip
-        (label, *ratios), found = _grid(sweep, lambda cost: number(cost["ratio"]), str)
+        (label, *ratios), found = _grid(sweep, lambda cost: ratio_text(cost["ratio"]), str)
         shown = Table([
             replace(label, heading="time (× fastest softmax)"), *ratios,
             Column(name="time", heading="exponent", text=lambda of, fits=fitted: fits[of["label"]]),
@@ -268,6 +280,6 @@ def _grid(
 def _table(sweep: pd.DataFrame, column: str, scale: float, ratio: str) -> str:
     def text(cost: Cost) -> str:
         value = number(scale * cost[column])
-        return value if pd.isna(cost[ratio]) else f"{value} ({number(cost[ratio])}×)"
+        return value if pd.isna(cost[ratio]) else f"{value} ({ratio_text(cost[ratio])}×)"
 
     return _grid(sweep, text, "{:,}".format).markdown()

@@ -73,7 +73,9 @@ class Exponent(NamedTuple):
 
     @property
     def text(self) -> str:
-        return f"{self.value:z.2f} [{self.low:z.2f}, {self.high:z.2f}]"
+        # Of three lengths the interval is often wider than any claim.
+        interval = f" [{self.low:z.2f}, {self.high:z.2f}]"
+        return f"{self.value:z.2f}{interval * (self.high - self.low <= 1)}"
 
 
 class Crossover(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from reports.text import NOTHING, number, plain, whole_text
+from reports.text import NOTHING, number, plain, ratio_text, whole_text
 
 # The characters that are escaped wherever they occur.
 ESCAPES = str.maketrans({
@@ -64,7 +64,9 @@ def rendered(template: str, **values: Any) -> str:
         loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    environment.filters |= {"md": escape, "number": number, "whole": whole_text}
+    environment.filters |= {
+        "md": escape, "number": number, "ratio": ratio_text, "whole": whole_text,
+    }  # fmt: skip
     environment.filters["note"] = lambda text: f"{escape(text)}\n\n" if text else ""
     environment.globals |= {"table": table, "nothing": NOTHING}
     return environment.get_template(template).render(**values)

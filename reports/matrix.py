@@ -14,7 +14,7 @@ from reports.layer_costs import CAUSAL, FORMS, measured
 from reports.progress import NO_PROGRESS, SOLVED
 from reports.suite_results import has_runs
 from reports.table import OUTPUTS, ROW, Cell, Column, Line, Table, grid, values
-from reports.text import NOTHING, number, whole_text
+from reports.text import NOTHING, ratio_text, whole_text
 
 PAGES, SCREENS = ("page", "site"), ("page", "terminal", "site")
 NO_README = (*SCREENS, "latex")
@@ -107,7 +107,7 @@ def _decoding(length: int) -> list[Column]:
     return [
         Column(name="decode_seconds", of=cost("decode", length, "seconds"), outputs=()),
         Column(name="decode", of=cost("decode", length, "ratio"), heading="decode",
-               unit=f"{length:,}", short="decode", write=number, outputs=SCREENS, only_if_any=True,
+               unit=f"{length:,}", short="decode", write=ratio_text, outputs=SCREENS, only_if_any=True,
                note=f"the time of one token after {length:,}, relative to the fastest exact "
                     "softmax."),
         Column(name="state_bytes", of=cost("decode", length, "state_bytes"), heading="state",
@@ -120,7 +120,7 @@ def _ratios(plan: CostPlan, name: str, value: str, outputs: Sequence[str]) -> li
     return [
         Column(
             name=f"{name}.{length}", of=cost("train", length, value), heading=name,
-            unit=f"{length:,}", short=name, length=length, write=number, only_if_any=True,
+            unit=f"{length:,}", short=name, length=length, write=ratio_text, only_if_any=True,
             outputs=outputs if length == plan.middle_length else PAGES,
         )
         for length in sorted(plan.lengths)

@@ -30,6 +30,13 @@ def number(value: float | None) -> str:
     return f"{value:.3g}" if "e" in text else text.rstrip(".")
 
 
+def ratio_text(value: float | None) -> str:
+    # Two significant digits: a third is noise.
+    if value is None or value != value:
+        return NOTHING
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:#.2g}"
+
+
 def whole_text(value: float | None) -> str:
     return NOTHING if value is None or value != value else f"{value:,.0f}"
 

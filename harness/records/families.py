@@ -5,15 +5,17 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from zoo.registry import CUSTOM, FAMILIES, UserError, layers_in
 
 LISTED = Path(__file__).parents[1] / "list.json"
+GROWTHS = ("O(N)", "O(N log N)", "O(N²)")
 
 
 def family_of(attention: str) -> str:
     try:
-        return _families().get(layers_in(attention)[-1], CUSTOM)
+        return _listed().get(layers_in(attention)[-1], {}).get("family", CUSTOM)
     except UserError:  # records may hold any text
         return CUSTOM
 
@@ -30,7 +32,14 @@ def order_of(attention: str) -> int:
     return [*FAMILIES].index(family_of(attention))
 
 
+def growth_of(attention: str, *, linear: bool) -> str:
+    """How the cost of a layer grows with N tokens, as its variant claims."""
+    if linear:
+        return GROWTHS[0]
+    claims = (_listed().get(name, {}).get("cost", GROWTHS[-1]) for name in layers_in(attention))
+    return max(claims, key=GROWTHS.index)
+
+
 @cache
-def _families() -> Mapping[str, str]:
-    listed = json.loads(LISTED.read_text("utf-8"))["variants"]
-    return {variant["name"]: variant.get("family", CUSTOM) for variant in listed}
+def _listed() -> Mapping[str, Mapping[str, Any]]:
+    return {of["name"]: of for of in json.loads(LISTED.read_text("utf-8"))["variants"]}

@@ -190,7 +190,7 @@ class Question(Identified):
     """Everything that is held fixed around a variant: runs of one table share it."""
 
     name: str  # Its name in a suite, or its task and recipe, with what differs from the recipe
-    suite: str = ""  # As `laptop@2`; empty without a suite
+    suite: str = ""  # As `laptop@3`; empty without a suite
     declared: str = ""  # The digest of its table in that suite; see `harness.recipes.declared`
     task: TaskSpec
     recipe: str

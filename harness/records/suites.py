@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FOLDER = Path(__file__).parents[1] / "recipes" / "suites"
-NEXT = FOLDER / "next"  # Versions with incomplete runs, found by `NAME@VERSION` only
 SUFFIX = ".toml"
 # Columns of published answers that every reader may use.
 COLUMNS = (
@@ -191,8 +190,6 @@ def find(name: str) -> Suite:
         return _parse(path.stem, read_toml(path, label, f"copy {FOLDER / 'laptop.toml'}"), label)
     plain, _, version = name.partition("@")
     suite = _built_in(plain, FOLDER)
-    if version not in ("", str(suite.version)) and (NEXT / f"{plain}{SUFFIX}").is_file():
-        suite = _built_in(plain, NEXT)
     if version not in ("", str(suite.version)):
         raise UserError(f"suite {name!r} is not in this release, which has {suite.key!r}; use that")
     return suite

@@ -10,7 +10,7 @@ from reports.advice.table import table
 from reports.layer_costs import FORMS
 from reports.markdown import memory_of, rendered
 from reports.pages.sentences import BOTH
-from reports.text import NOTHING, WIDE, number, text_table
+from reports.text import NOTHING, WIDE, number, ratio_text, text_table
 
 __all__ = [
     "MOST_NEEDS", "PASSES", "PLACES", "Values", "advice_text", "advise", "bytes_in",
@@ -120,4 +120,5 @@ def _cells(table: Values, key: str, member: Values) -> list[str]:
 
 
 def _time(table: Values, key: str, member: Values, name: str = "time") -> str:
-    return number((1 if table["units"][key] == "ratio" else 1000) * member[name])
+    value = member[name]
+    return ratio_text(value) if table["units"][key] == "ratio" else number(1000 * value)

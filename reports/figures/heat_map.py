@@ -18,7 +18,7 @@ from harness.records.families import family_of, order_of
 from reports.figures import style
 from reports.layer_costs import CAUSAL
 from reports.pages.sentences import BOTH, few_rows
-from reports.text import number, plain
+from reports.text import plain, ratio_text
 
 if TYPE_CHECKING:
     from reports.pages.suite import Tables
@@ -36,7 +36,7 @@ EQUAL = 0.179  # The luminance of a field on which both have the same contrast (
 EMPTY, BARS = style.EMPTY, style.BARS
 
 KEY = "Darker is better, from the strongest baseline to the best result. Bold: none is separably "
-KEY += "better. Italic: no better than a baseline. Grey: not run."
+KEY += "better. Italic: no better than a baseline. Grey: not run. Bars are logarithmic."
 
 # Characters of a line of a heading, the size of its type where no word is longer, the most
 # characters of one, and characters of the key for an inch.
@@ -116,8 +116,9 @@ def _group(
         every = answers.xs(question.name)
         found = every.reindex([*here])
         for (row, at), colour in zip(here.items(), colours(found, every), strict=True):
-            axes.fill_between([left, left + FIELD - 0.03], at + 0.04, at + 0.96,
-                              color=colour or EMPTY, linewidth=0)  # fmt: skip
+            if colour or (row, question.title) in of.missing:
+                axes.fill_between([left, left + FIELD - 0.03], at + 0.04, at + 0.96,
+                                  color=colour or EMPTY, linewidth=0)  # fmt: skip
             if colour:
                 axes.text(left + FIELD / 2, at + 0.5, str(found.at[row, "text"]), ha="center",
                           va="center", color=ink_on(colour),
@@ -169,7 +170,7 @@ def _bars(
         share = math.log(max(value, low) / low) / math.log(high / low) if high > low else 1.0
         axes.fill_between([left, left + (BAR - 0.2) * share], places[str(row)] + 0.12,
                           places[str(row)] + 0.88, color=BARS, linewidth=0)  # fmt: skip
-        text = bytes_text(value) if of_bytes else number(value)
+        text = bytes_text(value) if of_bytes else ratio_text(value)
         axes.text(left + 0.04, places[str(row)] + 0.5, text, va="center", fontsize=9)
 
 

@@ -55,6 +55,7 @@ def _joined(of: "Tables", recall: pd.DataFrame, title: str, question: str) -> pd
                 "low": values.to_numpy(), "high": values.to_numpy(),
             }))  # fmt: skip
     found = pd.concat(parts).dropna(subset=["x", "y"])
+    found = found[found["x"] > 0]  # A log axis has no place for a model without a state
     found["attention"] = found["row"].map(table["attention"])
     order = found["row"].map({row: place for place, row in enumerate(of.rows(CAUSAL))})
     found = found.assign(order=order).dropna(subset="order")

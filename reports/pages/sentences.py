@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from reports.text import number
+from harness.records.families import family_of
+from reports.text import number, ratio_text
 
 if TYPE_CHECKING:
     from reports.pages.suite import Tables
@@ -14,6 +15,7 @@ MOST = 10  # The most sentences
 NAMED = 4  # The most rows that a sentence names
 FEW = 10  # The most rows of a form in a table of a README and in a heat map
 AMONG, AT_BASELINE = "among the best at", "no better than a baseline at"
+CONTROLS = "no attention"  # The family of models without attention
 BOTH = ", both directions"  # The end of a title that the form says as well
 # The reference, the mechanism of Primal-Attention, and the model without attention
 ALWAYS = ("softmax", "primal", "none")
@@ -21,18 +23,23 @@ ALWAYS = ("softmax", "primal", "none")
 
 def best_rows(of: "Tables", question: str) -> list[str]:
     # The fastest layer first; rows without a time last.
-    rows = of.answers[(of.answers["question"] == question) & (of.answers["part"] == "")]
+    rows = _of_attention(of.answers[of.answers["question"] == question])
     best = rows.loc[rows["best"].astype(bool), "row"]
     column = f"time.{of.suite.cost.middle_length}"
     lines = of.matrix[of.forms[question]].reindex(best).sort_values(column)
     return [str(row) for row in lines.index]
 
 
+def _of_attention(answers: pd.DataFrame) -> pd.DataFrame:
+    # A control such as a GRU is no answer to which attention to use.
+    return answers[answers["attention"].map(family_of) != CONTROLS]
+
+
 def few_rows(of: "Tables", form: str) -> list[str]:
     # `ALWAYS`, then the leaders of each question in turn, in the order of the matrix.
     shown, ranked = of.rows(form), [[row for row in of.rows(form) if row in ALWAYS]]
     for question in of.questions(form):
-        rows = of.answers[of.answers["question"] == question.name].set_index("row")
+        rows = _of_attention(of.answers[of.answers["question"] == question.name]).set_index("row")
         means = rows["mean"] * rows["better"].map({"higher": -1.0, "lower": 1.0})
         by_mean = means.dropna().sort_values(kind="stable").index
         ranked.append([*dict.fromkeys([*best_rows(of, question.name), *map(str, by_mean)])])
@@ -54,7 +61,8 @@ def readme_sentences(of: "Tables") -> list[str]:
 
 def _of_question(of: "Tables", name: str) -> str:
     question = of.suite.question(name)
-    rows = of.answers[(of.answers["question"] == name) & (of.answers["text"] != "")]
+    rows = _of_attention(of.answers[of.answers["question"] == name])
+    rows = rows[rows["text"] != ""]
     if len(rows) < 2:
         return ""
     rows, best = rows.set_index("row"), best_rows(of, name)
@@ -73,7 +81,7 @@ def _of_question(of: "Tables", name: str) -> str:
         text += f"; {', '.join(others[:NAMED])}{more} {verb} as good"
     timed = [row for row in best if times.get(row) == times.get(row)]
     if timed and len(best) > 1:
-        text += f"; {timed[0]} is the cheapest, {number(times[timed[0]])} of softmax's time"
+        text += f"; {timed[0]} is the cheapest, {ratio_text(times[timed[0]])} of softmax's time"
     # If it holds for all questions, another sentence says so.
     baseline = strongest(rows)
     if baseline and not rows["answered"].any() and not _of_baselines(of):
@@ -98,7 +106,7 @@ def _of_mean(of: "Tables") -> str:
     text = f"Mean over the tasks: {leader} has {rows['mean'].max():.1f}, the best"
     if len(times):
         text += (f"; {times.index[0]} is the cheapest at {of.suite.cost.longest_length:,} tokens, "
-                 f"{number(times.iloc[0])} of softmax's time")  # fmt: skip
+                 f"{ratio_text(times.iloc[0])} of softmax's time")  # fmt: skip
     return f"{text}."
 
 
@@ -127,6 +135,6 @@ def primal_sentences(of: "Tables") -> list[str]:
         ratio = matrix[f"time.{of.suite.cost.middle_length}"].get("primal")
         if parts and ratio is not None and ratio == ratio:
             length = of.suite.cost.middle_length
-            parts.append(f"{number(ratio)} of softmax's time at {length:,} tokens")
+            parts.append(f"{ratio_text(ratio)} of softmax's time at {length:,} tokens")
         texts += [f"Primal-Attention, {form}: {'; '.join(parts)}."] * bool(parts)
     return texts

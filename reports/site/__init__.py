@@ -25,7 +25,7 @@ from reports.layer_costs import CAUSAL
 from reports.pages.findings import conclusion, explain
 from reports.pages.sentences import sentences
 from reports.pages.suite import Tables
-from reports.text import CONTROLS, NOTHING, number, whole_text, without_nan
+from reports.text import CONTROLS, NOTHING, number, ratio_text, whole_text, without_nan
 
 FOLDER = Path(__file__).parent
 
@@ -62,7 +62,8 @@ def site(
         loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=StrictUndefined,
     )  # fmt: skip
-    environment.filters |= {"number": number, "bytes": advice.bytes_text, "whole": whole_text}
+    environment.filters |= {"number": number, "ratio": ratio_text, "whole": whole_text}
+    environment.filters["bytes"] = advice.bytes_text
     environment.globals |= {
         "include_raw": lambda name: Markup((FOLDER / name).read_text("utf-8")), "NOTHING": NOTHING,
         "MIDDLE": f"time.{suite.cost.middle_length}", "passes": advice.PASSES,

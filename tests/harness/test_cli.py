@@ -55,14 +55,14 @@ run -a none --set model.depth=-1
 run -a none --workers x
 run -a none --positions rotery
 run -a none --engine rey
-run -a none --questions copy | --questions
+run -a none --questions recall | --questions
 run -a none --match size
 run -a linformer --set linformer.rank=500 --match parameters | linformer
 run -a none --slurm partition=gpu | --slurm
 run -a none --engine slurm --slurm partition
 run -a none --engine slurm --slurm timeout_min=soon | timeout_min
-run -a none --budget laptop@2/copy --precision bf16
-run -a none --budget laptop@2/copy --task mqar
+run -a none --budget laptop@3/overwrite --precision bf16
+run -a none --budget laptop@3/overwrite --task mqar
 run -a none --grid train.lr=1,2 | --grid
 run -a none --tune --over train.lr=1,2 | --over
 run -a none --tune --seeds 0,1 | seed 0
@@ -79,7 +79,7 @@ run -a primal --over primal.rank=4
 run -a primal -t mqar --over linear.features=1,2 | 'linear'
 run -a primal -t mqar --set mqar.vocabulary=32 --over task.vocabulary=8,9 | mqar.vocabulary=32
 run --suite laptop --seeds 1 | --seeds
-run --suite laptop --questions cpy | 'copy'
+run --suite laptop --questions recal | 'recall'
 run --suite laptop --questions language
 run --suite laptop --set train.lr=1 | train
 run --suite laptop -a primal --set primal.rank=-1 | rank=-1
@@ -109,9 +109,9 @@ cost -a primal --level step --pass decode
 cost -a primal --set linear.x=1 | 'linear'
 cost -a nystrom --level step --set model.recompute=all
 cost -a nystrom --level step --set model.dim=3 | dim
-advise --length many --pass train --needs copy | 'many'
+advise --length many --pass train --needs recall | 'many'
 advise --length 16 --pass train --needs recall --memory lots
-advise --length 16 --pass train --needs copy --store nowhere
+advise --length 16 --pass train --needs recall --store nowhere
 site --out x --store nowhere
 site --out x --store . | no run
 report | harness run --attention primal --store

@@ -26,7 +26,7 @@ def section(title: str) -> str:
 @pytest.fixture
 def frame(tmp_path):
     recall = make_record(
-        "primal", budget="laptop@2/recall", options={"primal": {"rank": 8}},
+        "primal", budget="laptop@3/recall", options={"primal": {"rank": 8}},
         overrides={"primal.rank": 8, "train.lr": 1e-4}, correct=[True] * 60 + [False] * 40,
     )  # fmt: skip
     sample = ClusterValues(sizes=(10, 30), sums=(20.0, 60.0))
@@ -56,7 +56,7 @@ def test_the_page_names_every_column(frame):
 
 def test_each_row_has_the_values_of_its_record(frame):
     row = frame.loc["primal"]
-    assert (row["row"], row.suite, row.question) == ("primal[rank=8]", "laptop@2", "recall")
+    assert (row["row"], row.suite, row.question) == ("primal[rank=8]", "laptop@3", "recall")
     assert (row.metric, row.unit, row.better, row.chance) == ("accuracy", "%", "higher", 10.0)
     assert (row.score, row.dev, row["time_ratio"]) == (60.0, 61.0, 0.5)
     assert (row["step_seconds"], row["tokens_per_second"]) == (0.1, 640_000.0)

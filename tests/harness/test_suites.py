@@ -153,10 +153,10 @@ def test_a_file_that_is_no_record_of_costs_is_rejected_before_the_first_run(file
 
 @pytest.mark.parametrize(("find", "name"), [
     *((suites.find, name) for name in ("lapto", "laptop@1", "nowhere.toml", "sub/laptop.toml")),
-    *((recipes.find, name) for name in ("laptop@2/recal", "laptop@7/copy", "/copy")),
+    *((recipes.find, name) for name in ("laptop@3/recal", "laptop@7/recall", "/recall")),
 ])  # fmt: skip
 def test_a_suite_or_a_question_that_is_not_there_is_rejected(find, name):
-    with pytest.raises(UserError, match=r"laptop|nowhere|copy"):
+    with pytest.raises(UserError, match=r"laptop|nowhere|recall"):
         find(name)
 
 
@@ -171,26 +171,27 @@ def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question(unread):
         asked = of_suite(suite, question, "cpu")
         spec = spec_of(asked, published.attention, published.options)
         fixed = spec.model.positions, spec.train.precision, spec.train.lr
-        assert fixed == (question.positions, question.precision, sorted(question.rates)[1])
+        assert fixed == (question.positions, question.precision, question.train["lr"])
         assert (spec.row, asked.suite, asked.name) == (published.label, suite.key, question.name)
         assert asked.declared == recipes.declared(suite)[question.name]
         assert "/" not in spec.file_name
 
 
 def test_a_question_with_other_positions_is_one_of_its_own_and_with_another_precision_none():
-    usual = question_of("recall", "laptop@2/recall")
+    assert question_of("recall", "laptop@3/recall").suite == "laptop@3"  # Its rows have no trials
+    name, task = "mad@1/fuzzy", "fuzzy-recall"
+    usual = question_of(task, name)
     assert (usual.suite, usual.model.positions) == ("", "none")
-    other = question_of("recall", "laptop@2/recall", positions="rotary")
-    assert (other.name, other.model.positions) == (f"{usual.name} with positions=rotary", "rotary")
+    other = question_of(task, name, positions="rotary")
+    assert other.model.positions == "rotary" and " with positions=rotary" in other.name
     tuned = [
-        question_of("recall", "laptop@2/recall", positions=text, tune=True)
-        for text in ("", "none", "rotary")
+        question_of(task, name, positions=text, tune=True) for text in ("", "none", "rotary")
     ]
-    assert [question.suite for question in tuned] == ["laptop@2", "laptop@2", ""]
+    assert [question.suite for question in tuned] == ["mad@1", "mad@1", ""]
     with pytest.raises(
-        UserError, match=r"--precision bf16 is not possible.*has fp32; leave it out"
+        UserError, match=r"--precision fp32 is not possible.*has bf16; leave it out"
     ):
-        question_of("recall", "laptop@2/recall", precision="bf16")
+        question_of(task, name, precision="fp32")
 
 
 @pytest.mark.parametrize("passed", [pytest.param(True, marks=pytest.mark.slow), False])
@@ -413,8 +414,9 @@ def test_a_suite_measures_both_forms_of_a_layer_that_has_both():
     assert planned["hgrn2"] == planned["conv"] == train[True] | train[False] | others
     assert planned["delta"] == train[True] | others and planned["linformer"] == train[False]
     # Softmax is measured with both backends; the faster one is the reference.
-    measured = [spec for spec in specs if spec.attention == "softmax"]
-    assert {spec.options["softmax"].get("backend") for spec in measured} == {"sdpa", "naive"}
+    measured = [spec.options["softmax"] for spec in specs if spec.attention == "softmax"]
+    of_plain = {options["backend"] for options in measured if "gate" not in options}
+    assert of_plain == {"sdpa", "naive"}
     of_linear = harness.suite.layer_costs(suite.cost, suites.SuiteRow(attention="linear"), "cpu")
     assert {spec.attention for spec in of_linear} == {"linear"}
     # The cost of a composition is the mean over its layers.

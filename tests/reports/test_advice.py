@@ -45,7 +45,7 @@ def row(
 def table_with(*rows: Values) -> Values:
     lengths = sorted({int(point[0]) for row in rows for point in row["points"].get("train", [])})
     return {
-        "suite": "laptop@2", "questions": {"recall": "recall", "state": "state"},
+        "suite": "laptop@3", "questions": {"recall": "recall", "state": "state"},
         "usable": ["recall"], "not_run": [],
         "forms": {"recall": "bidirectional", "compose": "bidirectional", "image": "bidirectional",
                   "state": "causal"},
@@ -113,7 +113,7 @@ def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
         "not measured": ["slow"], "did not finish": ["stopped"], "runs missing": ["part"],
     }  # fmt: skip
     assert [command.split()[:4] for command in found["commands"]] == [
-        ["harness", "cost", "--attention", "slow"], ["harness", "run", "--suite", "laptop@2"],
+        ["harness", "cost", "--attention", "slow"], ["harness", "run", "--suite", "laptop@3"],
     ]  # fmt: skip
     forms = {"recall": "causal", "state": "causal"}
     causal = table_with(*rows) | {"lengths": {"train causal": [1024]}, "forms": forms}
@@ -132,7 +132,7 @@ def test_a_question_that_no_row_answers_is_not_used():
     found = advise(values, three := query(needs=["recall", "compose", "image"]))
     assert names(found) == ["a"] and not found["excluded"]
     assert (found["unanswered"], found["not_run"]) == (["compose", "image"], ["image"])
-    assert found["run"] == "harness run --suite laptop@2 --questions image"
+    assert found["run"] == "harness run --suite laptop@3 --questions image"
     assert found["run"] in advice_text(values, three, found, why=True)
     for name in ("compose", "image"):
         assert "no evidence" in advise(values, query(needs=[name]))["refused"]
@@ -155,7 +155,7 @@ def test_one_row_is_recommended_the_fastest_of_the_best_and_where_it_can_be_used
     assert names(found) == ["fast", "best", "slow"] and found["recommended"] == "best"
     assert found["members"][1]["uses"] == ["layer"]
     text = " ".join(advice_text(values, query(), found).split())
-    figures = ("Use best", "0.800", "100 B", "1,024", "slow (0.900), fast (0.100)")
+    figures = ("Use best", "0.80", "100 B", "1,024", "slow (0.90), fast (0.10)")
     assert all(of in text for of in figures) and "More steps help." not in text
     text = advice_text(values, query(), found, why=True)
     assert "PyTorch layer" in text and "More steps help." in text
@@ -326,7 +326,7 @@ def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it
     assert found["not_run"] == [question.name for question in suite.questions]
     assert not found["usable"]
     rows = {row["row"]: row["states"] for row in found["rows"]}
-    pairs = product(("linear", "cosine"), ("bidirectional-copy", "parity"))
+    pairs = product(("linear", "cosine"), ("bidirectional-histogram", "parity"))
     states = [rows[name][question] for name, question in pairs]
     assert states == ["impossible", "missing", "missing", "impossible"]
 
@@ -354,15 +354,15 @@ def test_a_score_of_one_seed_is_drawn_from_its_interval_and_of_several_from_the_
 
 
 def test_questions_of_two_forms_are_refused_with_the_remedy():
-    for needs, operation in ((["recall", "bidirectional-copy"], "train"),
-                             ("bidirectional-copy", "decode")):  # fmt: skip
-        with one_line("bidirectional-copy", "causal"):
+    for needs, operation in ((["recall", "bidirectional-histogram"], "train"),
+                             ("bidirectional-histogram", "decode")):  # fmt: skip
+        with one_line("bidirectional-histogram", "causal"):
             harness.advise(needs, 4096, operation)
 
 
 def test_a_need_is_every_question_whose_name_it_begins_or_else_ends():
     both = [q.name for q in suites.find("laptop").questions if q.name.startswith("bidirectional-")]
-    assert {"bidirectional-copy", "bidirectional-recall"} <= {*both}
+    assert {"bidirectional-histogram", "bidirectional-recall"} <= {*both}
     of_end = ("histogram", ["bidirectional-histogram"])
     for need, questions in (("bidirectional", both), ("recall", ["recall"]), of_end):
         assert harness.advise(need, 4096)["query"]["needs"] == questions

@@ -26,7 +26,8 @@ FAMILIES = {"a1": "primal", "a2": "primal", "b1": "kernel", "b2": "kernel", "c":
 @pytest.fixture(autouse=True)
 def listed(monkeypatch):
     families_of = FAMILIES | {"softmax": "softmax", "primal": "primal", "linear": "kernel"}
-    monkeypatch.setattr(families, "_families", lambda: families_of)
+    listed = {name: {"family": family} for name, family in families_of.items()}
+    monkeypatch.setattr(families, "_listed", lambda: listed)
 
 
 def figure_of(draw, *arguments):
@@ -85,12 +86,30 @@ def test_the_figure_of_costs_names_eight_lines_and_marks_the_crossover():
 def test_the_heat_map_has_a_bar_for_each_cost_and_is_lightest_at_a_baseline(suite_frames):
     of = suite_frames.tables()
     (axes,) = figure_of(heat_map.draw, of).axes
-    assert {"1.00", "1.80", "4.00", "0.900"} <= {text.get_text() for text in axes.texts}
+    assert {"1.0", "1.8", "4.0", "0.90"} <= {text.get_text() for text in axes.texts}
     every = of.answers.set_index(["question", "row"]).xs("recall")
     light, best = (sum(colour[:3]) for colour in heat_map.colours(
         every.loc[["none", "softmax"]], every))  # fmt: skip
     assert light > best + 0.5
     assert heat_map.colours(every.reindex(["mine"]), every) == [None]
+
+
+def test_a_field_is_grey_where_a_run_is_missing_and_blank_where_none_is_possible(suite_frames):
+    of = suite_frames.tables()
+    title = of.suite.question("copy").title
+    gone = (of.answers["row"] == "primal") & (of.answers["question"] == "copy")
+    without = of._replace(answers=of.answers.assign(mean=of.answers["mean"].where(~gone)))
+    for missing in ([], [("primal", title)]):
+        (axes,) = figure_of(heat_map.draw, without._replace(missing=missing)).axes
+        colours = [to_hex(field.get_facecolor()[0]) for field in axes.collections]
+        assert colours.count(heat_map.EMPTY) == len(missing)
+    # A composition of two layers has no model of one.
+    two = of.suite.rows[0].model_copy(update={"attention": "softmax+primal"})
+    for depth, count in ((1, 0), (2, 2)):
+        questions = tuple(question.model_copy(update={"model": {"depth": depth}})
+                          for question in of.suite.questions)  # fmt: skip
+        suite = of.suite.model_copy(update={"rows": (two,), "questions": questions})
+        assert len(suite_frames.tables(suite=suite).missing) == count
 
 
 def test_the_plane_of_a_suite_has_a_point_for_each_row_with_a_mean_and_a_time(suite_frames):

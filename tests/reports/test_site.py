@@ -198,9 +198,9 @@ def test_the_form_answers_refuses_and_explains(open_page: Any):
     page = open_page()
     first = members_of(page)
     assert "training, causal" in page.locator("#answer h2").inner_text()
-    page.locator("#advisor [name=needs][value=bidirectional-copy]").check(force=True)
+    page.locator("#advisor [name=needs][value=bidirectional-histogram]").check(force=True)
     assert not members_of(page) and "two" in page.locator("#answer .refused").inner_text()
-    for other in page.locator("#advisor [name=needs]:not([value=bidirectional-copy])").all():
+    for other in page.locator("#advisor [name=needs]:not([value=bidirectional-histogram])").all():
         other.uncheck(force=True)
     assert members_of(page) and members_of(page) != first
     assert "training, bidirectional" in page.locator("#answer h2").inner_text()

@@ -243,10 +243,10 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     recall, copy, causal, other = sentences(judged._replace(answers=equal))
     assert recall.startswith("recall: softmax leads with 98.2")
     assert copy.startswith("copy: primal has 72.0, the best mean; softmax is as good")
-    assert "primal is the cheapest, 0.900" in copy
-    assert "recall 70.2; 1.80" in causal and "among the best at copy 72.0; 0.900" in other
+    assert "primal is the cheapest, 0.90 of" in copy
+    assert "recall 70.2; 1.8 of" in causal and "among the best at copy 72.0; 0.90 of" in other
     lower = judged.answers.assign(better="lower")
-    assert sentences(judged._replace(answers=lower))[1].startswith("copy: none has")
+    assert sentences(judged._replace(answers=lower))[1].startswith("copy: softmax has")
     nothing = judged.answers.assign(text="")
     assert sentences(judged._replace(answers=nothing)) == []
 

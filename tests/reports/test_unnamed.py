@@ -101,13 +101,13 @@ def test_a_question_is_called_what_it_does_not_share_with_the_others_in_words():
     assert suite_of(sweep).title == "mqar, recipe paper, vocabulary 64"
     assert suite_of(sweep).questions[0].note == "mqar, recipe paper, pairs 4, vocabulary 64"
     assert titles([make_record()]) == ["listops"]
-    named = [make_record(budget="laptop@2/recall"), make_record()]
-    assert titles(named) == ["laptop@2/recall", "listops, recipe paper"]
+    named = [make_record(budget="laptop@3/recall"), make_record()]
+    assert titles(named) == ["laptop@3/recall", "listops, recipe paper"]
     options = {"pairs": 4, "max_len": 99}
     tree = make_record(task="recall", key="recall@1[max_len=99]").model_dump()
     tree["spec"]["question"]["task"]["options"] = options
     tree["spec"]["question"] |= {
-        "recipe": "laptop@2/recall", "name": "recall@1[max_len=99], recipe laptop@2/recall"
+        "recipe": "laptop@3/recall", "name": "recall@1[max_len=99], recipe laptop@3/recall"
     }  # fmt: skip
     (of_recall,) = suite_of([Record.model_validate(tree)]).questions
     assert "max len 99" in of_recall.note
