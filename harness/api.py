@@ -45,7 +45,7 @@ def run(
         attention: `A`, `A+B`, `MODULE:CLASS`, or several.
         task: name, `MODULE:CLASS`, or several; by default ListOps, or the task of a question.
         seeds: by default 0, with `tune` 1 to 5.
-        budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or a question, `laptop@3/overwrite`.
+        budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or `SUITE/QUESTION`.
         positions: `learned`, `rotary` or `none`; by default `learned`, or a question's.
         precision: `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU and bf16 on CUDA.
         device: `auto`, `cpu` or `cuda`.

@@ -15,7 +15,16 @@ from reports import table
 from reports.layer_costs import FORMS, PASSES, Crossover, Exponent, crossover, exponent
 from reports.markdown import memory_of, rendered
 from reports.table import Column, Table, grid, headed
-from reports.text import NOTHING, number, outdated_text, plain, ratio_text, threads_of, whole_text, without_nan
+from reports.text import (
+    NOTHING,
+    number,
+    outdated_text,
+    plain,
+    ratio_text,
+    threads_of,
+    whole_text,
+    without_nan,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -107,7 +107,8 @@ def _decoding(length: int) -> list[Column]:
     return [
         Column(name="decode_seconds", of=cost("decode", length, "seconds"), outputs=()),
         Column(name="decode", of=cost("decode", length, "ratio"), heading="decode",
-               unit=f"{length:,}", short="decode", write=ratio_text, outputs=SCREENS, only_if_any=True,
+               unit=f"{length:,}", short="decode", write=ratio_text, outputs=SCREENS,
+               only_if_any=True,
                note=f"the time of one token after {length:,}, relative to the fastest exact "
                     "softmax."),
         Column(name="state_bytes", of=cost("decode", length, "state_bytes"), heading="state",

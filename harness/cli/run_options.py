@@ -20,7 +20,7 @@ class RunOptions(arguments.Shared):
     Attributes:
         task: TASK, MODULE:CLASS, or TASK,TASK,...; repeatable; by default listops, or as --budget
             SUITE/QUESTION says.
-        budget: Recipe: smoke, laptop, paper, a TOML file, or SUITE/QUESTION: laptop@3/overwrite.
+        budget: Recipe: smoke, laptop, paper, a TOML file, or SUITE/QUESTION: laptop@3/recall.
         seeds: Seeds and ranges: 0-2,7; by default 0, with --tune 1-5.
         positions: learned, rotary or none; by default learned, or as --budget SUITE/QUESTION says.
         compile: torch.compile; by default on CUDA only.

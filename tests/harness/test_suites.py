@@ -184,9 +184,7 @@ def test_a_question_with_other_positions_is_one_of_its_own_and_with_another_prec
     assert (usual.suite, usual.model.positions) == ("", "none")
     other = question_of(task, name, positions="rotary")
     assert other.model.positions == "rotary" and " with positions=rotary" in other.name
-    tuned = [
-        question_of(task, name, positions=text, tune=True) for text in ("", "none", "rotary")
-    ]
+    tuned = [question_of(task, name, positions=text, tune=True) for text in ("", "none", "rotary")]
     assert [question.suite for question in tuned] == ["mad@1", "mad@1", ""]
     with pytest.raises(
         UserError, match=r"--precision fp32 is not possible.*has bf16; leave it out"
