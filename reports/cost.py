@@ -54,6 +54,9 @@ Cost = Mapping[Any, Any]
 
 LABEL = Column(name="label", heading="attention")
 
+# How the cost of one token grows, if that of all tokens is the key
+OF_TOKEN = {"O(N)": "O(1)", "O(N log N)": "O(log N)", "O(N²)": "O(N)"}
+
 ORDER = ("train", "decode", "prefill", "forward", "packed")
 
 
@@ -101,7 +104,7 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
     last: Cost = done.iloc[-1].to_dict() if len(done) else {}
     return {
         "attention": costs["attention"].iloc[0],
-        "claim": growth_of(costs["attention"].iloc[0], linear=bool(costs["linear"].iloc[0])),
+        "claim": _claim(costs.iloc[0]),
         "computed_by": last.get("computed_by", NOTHING),
         "time": exponent(done["sample_seconds"]), "memory": exponent(done["sample_memory"]),
         "faster": crossover(related["ratio.q1"], related["ratio.q3"]),
@@ -110,6 +113,11 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
         "over_limit": last.get("over_limit", math.nan),
         "state": last.get("state_bytes", math.nan) / last.get("batch", 1),
     }  # fmt: skip
+
+
+def _claim(cost: pd.Series) -> str:
+    growth = growth_of(cost["attention"], linear=bool(cost["linear"]))
+    return OF_TOKEN[growth] if cost["pass"] == "decode" else growth
 
 
 def hint(costs: pd.DataFrame) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.records.suites import find
 from reports.markdown import rendered
-from reports.text import NOTHING, text_table
+from reports.text import NOTHING, ratio_text, text_table
 
 ALWAYS = ("softmax", "ssd")  # Rows beside any other: exact attention, and a state
 
@@ -39,7 +39,7 @@ def _costs(document: Document) -> str:
         for what in ("time", "memory"):
             found = [by_length.get(length, {}) for length in lengths]
             rows.append([f"{what}, {form}, width {plan.dim}, {plan.precision}", *(
-                f"{line[name]:.2f}" if line.get(name := f"{what}_ratio") is not None
+                ratio_text(line[name]) if line.get(name := f"{what}_ratio") is not None
                 else str(line.get("reason", NOTHING)) for line in found
             )])  # fmt: skip
     return text_table(head, rows) if rows else ""
@@ -53,7 +53,7 @@ def _lines(row: str, found: Document) -> list[list[str]]:
         for n, other in enumerate(others)
         if n in (0, at - 1, at) or other["row"] in ALWAYS
     }  # fmt: skip
-    note = "" if before is None else f"; published: {before:.1f}"
+    note = "" if before is None else f"; recorded: {before:.1f}"
     lines[found["place"]] = [
         f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}",
         f"{found['interval']}, 1 seed{note}",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from harness.records.families import order_of
+from harness.records.families import is_control, order_of
 from harness.records.spec import unmatched
 from harness.records.suites import CostPlan, Suite, SuiteQuestion
 from reports import papers
@@ -97,7 +97,7 @@ def _published(suite: Suite, questions: Sequence[SuiteQuestion]) -> list[Column]
     return [
         Column(name=f"{question.name}.published", of=numbers(question.published),
                heading=f"{question.title}, published", outputs=PAGES,
-               write=lambda text: Cell(text, at_baseline=True) if text else NOTHING,
+               write=lambda text: text or NOTHING,
                note=f"{' / '.join(suite.published)}.")
         for question in questions if question.published
     ]  # fmt: skip
@@ -157,8 +157,10 @@ def score_cell(answer: Line) -> Cell | str:
     interval = answer["interval"] if answer["seeds"] > 1 else "1 seed" * (not answer["part"])
     failed = answer["status"] * (answer["status"] != "ok")
     marks = "; ".join(filter(None, (seeds, failed)))
-    return Cell(answer["text"], interval, marks, answer["rising"], answer["at_baseline"],
-                answer["best"])  # fmt: skip
+    # A control is a baseline itself.
+    compared = not is_control(answer["attention"])
+    return Cell(answer["text"], interval, marks, answer["rising"],
+                compared and answer["at_baseline"], compared and answer["best"])  # fmt: skip
 
 
 def matrix(

@@ -62,8 +62,8 @@ def orderings(
 
 
 def _results(of: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
-    finished = answers[(answers["question"] == of["question"]) & (answers["part"] == "")]
-    finished = finished[finished["mean"].notna()].drop_duplicates("row").set_index("row")
+    finished = answers[(answers["question"] == of["question"]) & answers["mean"].notna()]
+    finished = finished.drop_duplicates("row").set_index("row")
     if "probe" not in of:
         return finished
     found = probes[(probes["probe"] == of["probe"]) & (probes["question"] == of["question"])]
@@ -175,6 +175,8 @@ def experiments(unnamed: "Tables", suite: str) -> list[dict[Any, Any]]:
 def page(of: "Tables", unnamed: "Tables | None" = None) -> str:
     found, tables = compared(of)
     is_tested = of.suite.key == suite()
+    titles = {question.name: question.title for question in of.suite.questions}
+    found, tables = (frame.replace({"question": titles}) for frame in (found, tables))
     return rendered(
         "validity.md.j2", sentence=sentence(found), orderings=found.to_dict("records"),
         experiments=experiments(unnamed, suite()) if unnamed else [],

@@ -20,6 +20,10 @@ def family_of(attention: str) -> str:
         return CUSTOM
 
 
+def is_control(attention: str) -> bool:
+    return family_of(attention) == "no attention"
+
+
 def layer_counts(attention: str) -> Mapping[str, int]:
     return Counter(layers_in(attention))
 

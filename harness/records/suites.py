@@ -120,7 +120,7 @@ class CostPlan(Frozen):
     @property
     def middle_length(self) -> int:
         # A matrix orders its rows by the time at this length.
-        return sorted(self.lengths)[len(self.lengths) // 2]
+        return sorted(self.lengths)[(len(self.lengths) - 1) // 2]
 
     @property
     def longest_length(self) -> int:

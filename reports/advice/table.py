@@ -17,6 +17,7 @@ from reports.statistics import score_groups
 from reports.text import number, outdated_text
 
 Points = dict[str, list[list[float]]]  # Values at each measured length, by setting: see `_points`
+FEWEST = 2  # Seeds of a result: one says nothing of the others
 UNKNOWN = {"missing", "impossible", "part"}  # The states of rows without a result
 DRAWS = 200  # Bootstrap samples of a probability
 KEY = ("pass", "causal")  # The columns of costs that `key_of` names
@@ -212,7 +213,7 @@ def _add_question(
 
 
 def _state(answer: pd.Series) -> str:
-    if answer["part"]:
+    if answer["part"] and answer["seeds"] < FEWEST:
         return "part"
     if answer["usable"]:
         return "ok"

@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from harness.records.families import family_of, order_of
+from harness.records.families import family_of, is_control, order_of
 from reports.figures import style
 from reports.layer_costs import CAUSAL
 from reports.pages.sentences import BOTH, few_rows
@@ -36,7 +36,8 @@ EQUAL = 0.179  # The luminance of a field on which both have the same contrast (
 EMPTY, BARS = style.EMPTY, style.BARS
 
 KEY = "Darker is better, from the strongest baseline to the best result. Bold: none is separably "
-KEY += "better. Italic: no better than a baseline. Grey: not run. Bars are logarithmic."
+KEY += "better. Italic: no better than a baseline. Grey: not run. White: not possible, or not "
+KEY += "measured. Bars are logarithmic."
 
 # Characters of a line of a heading, the size of its type where no word is longer, the most
 # characters of one, and characters of the key for an inch.
@@ -74,13 +75,15 @@ def draw(of: "Tables") -> Figure:
 def _key(of: "Tables") -> str:
     lower = {*of.answers.loc[of.answers["better"] == "lower", "question"]}
     titles = [of.title for of in of.suite.questions if of.name in lower]
-    return KEY + f" Lower is better: {', '.join(titles)}." * bool(titles)
+    text = f" Lower is better: {', '.join(titles)}; the lightest is the worst result."
+    return KEY + text * bool(titles)
 
 
 def _costs(of: "Tables", form: str) -> list[tuple[str, str]]:
     length = of.suite.cost.middle_length
     found = [(f"time.{length}", f"time at\n{length:,}")]
-    found += [("state_bytes", "state,\nbytes")] if form == CAUSAL else []
+    state = f"state at\n{of.suite.cost.longest_length:,}"
+    found += [("state_bytes", state)] if form == CAUSAL else []
     return [(name, heading) for name, heading in found if of.matrix[form][name].notna().any()]
 
 
@@ -137,6 +140,8 @@ def ink_on(colour: Any) -> str:
 
 
 def _type(answer: Any) -> dict[str, Any]:
+    if is_control(answer["attention"]):
+        return {}
     if answer["at_baseline"]:
         return {"fontstyle": "italic"}
     return {"fontweight": "bold"} if answer["best"] else {}

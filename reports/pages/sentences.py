@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from harness.records.families import family_of
+from harness.records.families import is_control
 from reports.text import number, ratio_text
 
 if TYPE_CHECKING:
@@ -13,12 +13,11 @@ if TYPE_CHECKING:
 
 MOST = 10  # The most sentences
 NAMED = 4  # The most rows that a sentence names
-FEW = 10  # The most rows of a form in a table of a README and in a heat map
+FEW = 12  # The most rows of a form in a table of a README and in a heat map
 AMONG, AT_BASELINE = "among the best at", "no better than a baseline at"
-CONTROLS = "no attention"  # The family of models without attention
 BOTH = ", both directions"  # The end of a title that the form says as well
-# The reference, the mechanism of Primal-Attention, and the model without attention
-ALWAYS = ("softmax", "primal", "none")
+# The reference, the mechanisms of Primal-Attention, and the model without attention
+ALWAYS = ("softmax", "primal", "primal-moments", "none")
 
 
 def best_rows(of: "Tables", question: str) -> list[str]:
@@ -32,16 +31,23 @@ def best_rows(of: "Tables", question: str) -> list[str]:
 
 def _of_attention(answers: pd.DataFrame) -> pd.DataFrame:
     # A control such as a GRU is no answer to which attention to use.
-    return answers[answers["attention"].map(family_of) != CONTROLS]
+    return answers[~answers["attention"].map(is_control).astype(bool)]
 
 
 def few_rows(of: "Tables", form: str) -> list[str]:
-    # `ALWAYS`, then the leaders of each question in turn, in the order of the matrix.
+    # `ALWAYS`, then the leaders of each question in turn, in the order of the matrix. Of rows with
+    # as good a result the fastest is first.
     shown, ranked = of.rows(form), [[row for row in of.rows(form) if row in ALWAYS]]
     for question in of.questions(form):
         rows = _of_attention(of.answers[of.answers["question"] == question.name]).set_index("row")
+        rows = rows.dropna(subset=["mean"])
         means = rows["mean"] * rows["better"].map({"higher": -1.0, "lower": 1.0})
-        by_mean = means.dropna().sort_values(kind="stable").index
+        digits = rows["better"].map({"higher": 0, "lower": 2})
+        near = pd.DataFrame({
+            "mean": [round(mean, n) for mean, n in zip(means, digits, strict=True)],
+            "time": of.matrix[form][f"time.{of.suite.cost.middle_length}"].reindex(rows.index),
+        }, index=rows.index)  # fmt: skip
+        by_mean = near.sort_values(["mean", "time"], kind="stable").index
         ranked.append([*dict.fromkeys([*best_rows(of, question.name), *map(str, by_mean)])])
     pinned, *leaders = ranked
     turns = [row for turn in zip_longest(*leaders) for row in turn if row in shown]
@@ -70,15 +76,16 @@ def _of_question(of: "Tables", name: str) -> str:
     times = of.matrix[of.forms[name]][column]
     leader = str((rows["mean"] * rows["better"].map({"higher": 1.0, "lower": -1.0})).idxmax())
     others = [row for row in best if row != leader]
-    alone = rows.at[leader, "best"] and not others
-    verb = "leads with" if alone else "has"
-    text = f"{question.title}: {leader} {verb} {rows.at[leader, 'text']}"
-    if not alone:
+    equal = rows.index[rows["text"] == rows.at[leader, "text"]]
+    if not others and len(equal) > 1:
+        text = f"{question.title}: {_named([*equal])} have {rows.at[leader, 'text']}"
+    elif rows.at[leader, "best"] and not others:
+        text = f"{question.title}: {leader} leads with {rows.at[leader, 'text']}"
+    else:
+        text = f"{question.title}: {leader} has {rows.at[leader, 'text']}"
         text += ", of one seed" if rows.at[leader, "seeds"] == 1 else ", the best mean"
     if others:
-        more = f" and {len(others) - NAMED} more" * (len(others) > NAMED)
-        verb = "are" if len(others) > 1 else "is"
-        text += f"; {', '.join(others[:NAMED])}{more} {verb} as good"
+        text += f"; {_named(others)} {'are' if len(others) > 1 else 'is'} as good"
     timed = [row for row in best if times.get(row) == times.get(row)]
     if timed and len(best) > 1:
         text += f"; {timed[0]} is the cheapest, {ratio_text(times[timed[0]])} of softmax's time"
@@ -87,6 +94,12 @@ def _of_question(of: "Tables", name: str) -> str:
     if baseline and not rows["answered"].any() and not _of_baselines(of):
         text += f"; no variant is separably better than the strongest baseline, {baseline}"
     return f"{text}."
+
+
+def _named(rows: list[str]) -> str:
+    if len(rows) > NAMED:
+        return f"{', '.join(rows[:NAMED])} and {len(rows) - NAMED} more"
+    return " and ".join(filter(None, [", ".join(rows[:-1]), rows[-1]]))
 
 
 def strongest(answers: pd.DataFrame) -> str:
@@ -130,7 +143,8 @@ def primal_sentences(of: "Tables") -> list[str]:
         for question in of.questions(form):
             if answer := found.get(question.name):
                 group = AT_BASELINE if answer["at_baseline"] else AMONG if answer["best"] else ""
-                groups[group].append(f"{question.title.removesuffix(BOTH)} {answer['text']}")
+                title = question.title.removesuffix(BOTH)
+                groups[group].append(f"{title} ({answer['text']})")
         parts = [f"{group} {', '.join(named)}".strip() for group, named in groups.items() if named]
         ratio = matrix[f"time.{of.suite.cost.middle_length}"].get("primal")
         if parts and ratio is not None and ratio == ratio:

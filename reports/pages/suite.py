@@ -219,8 +219,14 @@ def _rendered(template: str, of: Tables, *, has_scaling: bool = False) -> bytes:
         middle=of.suite.cost.middle_length, options=_options(of.suite), sentences=sentences(of),
         legend={"; ".join(headings): note for note, headings in legend.items() if note},
         probe_tables=_probe_tables(of), has_scaling=has_scaling,
+        is_partial=bool((of.answers["part"] != "").any()), has_reached=_has_reached(of.answers),
         correlations=papers.correlations(of.answers, of.suite) if of.suite.average else [],
     ).encode()  # fmt: skip
+
+
+def _has_reached(answers: pd.DataFrame) -> bool:
+    some = answers["reached"].gt(0) & answers["reached"].lt(answers["runs"])
+    return bool((some & answers["part"].eq("")).any())
 
 
 def _probe_tables(of: Tables) -> list[tuple[str, str]]:
@@ -249,11 +255,12 @@ def about(of: Tables) -> list[Line]:
     for question in of.suite.questions:
         answers = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
         pairs = of.pairs[of.pairs["question"] == question.name]
-        whole = answers[answers["part"] == ""]
+        whole = answers[answers["seeds"] > 1]
         recipe = of_recipes[question.name]
         found.append({
             "name": question.name, "title": question.title, "form": of.forms[question.name],
-            "asks": question.asks, "note": question.note, "training": _training(recipe.train),
+            "asks": question.asks, "note": question.note,
+            "training": _training(recipe.train, question.rates),
             "model": _model(recipe.model), "baseline": strongest(answers) or NOTHING,
             "pairs": math.comb(len(whole), 2), "has_results": len(answers) > 0,
             "apart": len(told_apart(whole, pairs, question.ceiling)),
@@ -268,9 +275,10 @@ def _model(model: Mapping[str, Any]) -> str:
     return f"{layers} of width {model['dim']}, {model['heads']} heads"
 
 
-def _training(train: Mapping[str, Any]) -> str:
-    batch = f" of {train['batch']}" if "batch" in train else ""
-    return f"{train['steps']:,} steps{batch}, {train.get('optimiser', 'adamw')}"
+def _training(train: Mapping[str, Any], rates: Sequence[float]) -> str:
+    rate = f"rates {', '.join(map('{:g}'.format, rates))}" if rates else f"rate {train['lr']:g}"
+    batch = f" of {train['batch']} examples" if "batch" in train else ""
+    return f"{train['steps']:,} steps{batch}, {train.get('optimiser', 'adamw')}, {rate}"
 
 
 def told_apart(
