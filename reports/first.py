@@ -32,7 +32,10 @@ def text(document: Document, machine: str) -> str:
 def _costs(document: Document) -> str:
     plan, layers = find(document["suite"]).cost, document["layers"]
     lengths = sorted({line["tokens"] for lines in layers.values() for line in lines})
-    head = [f"training a layer on {document['device']}, softmax = 1", *map("{:,}".format, lengths)]
+    head = [
+        f"training a layer, one sequence, on {document['device']}; softmax = 1",
+        *map("{:,}".format, lengths),
+    ]
     rows = []
     for form, lines in layers.items():
         by_length = {line["tokens"]: line for line in lines}
@@ -58,7 +61,10 @@ def _lines(row: str, found: Document) -> list[list[str]]:
         f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}",
         f"{found['interval']}, 1 seed{note}",
     ]  # fmt: skip
-    ordered = [line for _, line in sorted(lines.items())]
+    ordered, last = list[list[str]](), 0
+    for place, line in sorted(lines.items()):
+        ordered += [["", f"... {place - last - 1} more", "", ""]] * (place - last > 1)
+        ordered, last = [*ordered, line], place
     if rule := found["baseline"]:
         ordered.append(["", f"baseline: {rule[0]}", f"{rule[1]:.1f}", ""])
     return [line[_first_column(found) :] for line in ordered]

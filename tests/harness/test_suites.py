@@ -300,6 +300,10 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(monkeypatch):
     assert "published results of other code: 2 variants" in page
     assert "[28, 32], 1 seed; recorded: 10.0" in page and "3 of 4" in page
     assert any("softmax" in line and line.endswith("[1, 2]") for line in page.splitlines())
+    # Rows that are left out are counted.
+    rows = [{"place": n, "row": f"row-{n}", "mean": 9.0, "interval": ""} for n in (1, 2, 3, 4, 6)]
+    far = text(document | {"questions": [found | {"others": rows, "place": 5, "of": 6}]}, "here")
+    assert "... 2 more" in far and "row-3" not in far and "row-4" in far and "more" not in page
     # Without a row above a baseline there is no place.
     at_chance = placed(asked, "primal", "easy", answers.assign(answered=False))
     assert "3 of 4" not in text(document | {"questions": [at_chance]}, "here")
@@ -395,7 +399,7 @@ def test_the_first_command_has_the_costs_of_each_form_under_its_name(outcomes, m
     document = {"row": "primal", "questions": [], "device": "a CPU", "suite": "laptop"}
     printed = text(document | {"layers": layers}, "")
     lines = {line.split()[1]: line for line in printed.splitlines() if line.startswith("memory")}
-    assert "7.00" in lines["causal,"] and "3.00" in lines["bidirectional,"]
+    assert " 7.0" in lines["causal,"] and " 3.0" in lines["bidirectional,"]
     assert "on a CPU" in printed and "width 64, fp32" in lines["causal,"]
 
 
