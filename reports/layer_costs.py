@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from harness import recipes
+from harness.records.families import layer_counts
 from harness.records.interval import UPPER
 from harness.records.suites import CostPlan, Suite
 
@@ -57,6 +58,34 @@ def measured(costs: pd.DataFrame, plan: CostPlan, form: str) -> pd.DataFrame:
     found = found[found["length"].isin(plan.lengths) & (found["status"] == "ok")]
     found = found[found["causal"].astype(bool) == (form == CAUSAL)]
     return preferred_first(found).drop_duplicates(["row", "pass", "length"])
+
+
+def layer_weights(attention: str, depth: int) -> dict[str, int]:
+    # How many layers of a model each variant of a composition has.
+    layers = dict(layer_counts(attention))
+    if len(layers) == 2 and "*" not in attention:
+        layers[next(iter(layers))] = max(1, depth - 1)
+    return layers
+
+
+def with_compositions(
+    found: pd.DataFrame, attentions: Mapping[str, str], depth: int
+) -> pd.DataFrame:
+    # A composition without costs of its own has the mean over its layers. `attentions` are by row.
+    parts = [found]
+    for row, attention in attentions.items():
+        weights = layer_weights(attention, depth)
+        layers = found[found["row"].isin(weights)]
+        if row in {*found["row"]} or len(weights) < 2 or {*layers["row"]} != weights.keys():
+            continue
+        every = layers.groupby(["pass", "length"])["row"].transform("size") == len(weights)
+        share = layers["row"].map(weights) / sum(weights.values())
+        numbers = layers[every].select_dtypes("number").drop(columns="length")
+        of_layers = numbers.mul(share[every], axis=0).groupby(
+            [layers.loc[every, "pass"], layers.loc[every, "length"]]
+        )  # fmt: skip
+        parts.append(of_layers.sum(min_count=len(weights)).reset_index().assign(row=row))
+    return pd.concat(parts) if len(parts) > 1 else found
 
 
 def preferred_first(costs: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from harness.records.families import is_control, order_of
 from harness.records.spec import unmatched
 from harness.records.suites import CostPlan, Suite, SuiteQuestion
 from reports import papers
-from reports.layer_costs import CAUSAL, FORMS, measured
+from reports.layer_costs import CAUSAL, FORMS, measured, with_compositions
 from reports.progress import NO_PROGRESS, SOLVED
 from reports.suite_results import has_runs
 from reports.table import OUTPUTS, ROW, Cell, Column, Line, Table, grid, values
@@ -172,7 +172,9 @@ def matrix(
     found, has_any = {}, {}
     for form in FORMS:
         questions = [q for q in suite.questions if forms[q.name] == form]
-        of_form = measured(costs, suite.cost, form)
+        depth = max((int(q.model.get("depth", 1)) for q in questions), default=1)
+        attentions = {row.label: row.attention for row in suite.rows if not row.options}
+        of_form = with_compositions(measured(costs, suite.cost, form), attentions, depth)
         if len(of_form):  # a layer of a matched model is of its variant
             of_form = twins.merge(of_form.rename(columns={"row": "twin"}), on="twin")
         source = Source(answers, of_form)

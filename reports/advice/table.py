@@ -12,7 +12,14 @@ from harness import recipes
 from harness.records.families import family_of, layer_counts
 from harness.records.suites import Suite
 from reports.advice.rules import PASSES, Values, key_of, label_of
-from reports.layer_costs import PYTORCH, crossover, forms_of, of_plan, preferred_first
+from reports.layer_costs import (
+    PYTORCH,
+    crossover,
+    forms_of,
+    layer_weights,
+    of_plan,
+    preferred_first,
+)
 from reports.statistics import score_groups
 from reports.text import number, outdated_text
 
@@ -139,12 +146,10 @@ def _bounds(costs: pd.DataFrame) -> list[str]:
 
 def _composed(attention: str, depth: int, points_of: Mapping[str, Points]) -> Points:
     # The mean over the layers, at their common lengths.
-    layers = layer_counts(attention)
+    layers = layer_weights(attention, depth)
     if not layers.keys() <= points_of.keys():
         return {}
     names, counts = [*layers], [*layers.values()]
-    if len(layers) == 2 and "*" not in attention:
-        counts[0] = max(1, depth - 1)
     found: Points = {}
     for key in points_of[names[0]]:
         columns = [{p[0]: p for p in points_of[name].get(key, [])} for name in names]
