@@ -146,9 +146,10 @@ def primal_sentences(of: "Tables") -> list[str]:
                 title = question.title.removesuffix(BOTH)
                 groups[group].append(f"{title} ({answer['text']})")
         parts = [f"{group} {', '.join(named)}".strip() for group, named in groups.items() if named]
-        ratio = matrix[f"time.{of.suite.cost.middle_length}"].get("primal")
+        ratio, last = matrix[f"time.{of.suite.cost.middle_length}"].get("primal"), ""
         if parts and ratio is not None and ratio == ratio:
             length = of.suite.cost.middle_length
-            parts.append(f"{ratio_text(ratio)} of softmax's time at {length:,} tokens")
-        texts += [f"Primal-Attention, {form}: {'; '.join(parts)}."] * bool(parts)
+            what = "A layer" if of.suite.cost.level == "layer" else "A training step"
+            last = f" {what} takes {ratio_text(ratio)} of softmax's time at {length:,} tokens."
+        texts += [f"Primal-Attention, {form}: {'; '.join(parts)}.{last}"] * bool(parts)
     return texts
