@@ -104,7 +104,5 @@ def outdated_text(found: "pd.DataFrame", what: str = "runs") -> str:
         return ""
     rows = sorted({*old["row"]}) if {*old["row"]} < {*found["row"]} else []
     named = f" Variants: {', '.join(rows)}." if rows else ""
-    return (
-        f"{len(old):,} of {len(found):,} {what} are outdated: code or data have changed since."
-        f"{named}"
-    )
+    changed = "code or data have" if what == "runs" else "code has"
+    return f"{len(old):,} of {len(found):,} {what} are outdated: {changed} changed since.{named}"
