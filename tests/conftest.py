@@ -18,6 +18,9 @@ from jaxtyping import install_import_hook
 
 ROOT = Path(__file__).parent.parent
 
+# As commands set it: the backend of a notebook need not be installed here.
+os.environ["MPLBACKEND"] = "agg"
+
 # pytest then shows the values in their failed assertions.
 pytest.register_assert_rewrite("tests.zoo.oracle", "tests.zoo.primal_oracle")
 
