@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from harness import recipes
+from harness.records.families import layer_counts
 from harness.records.suites import Suite, SuiteQuestion
 from reports import layer_costs, matrix, papers, suite_results
 from reports.markdown import rendered
@@ -22,7 +23,6 @@ from reports.suite_results import has_runs
 from reports.table import Line, Table, tex
 from reports.table import shown as columns_of
 from reports.text import NOTHING, WIDE, frame_csv, outdated_text, plain, threads_of
-from zoo.registry import layers_in
 
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
@@ -168,9 +168,9 @@ def _missing(
         for question in suite.questions
         for row in suite.rows
         if (row.label, question.name) not in ran
-        and len(layers_in(row.attention)) <= question.model.get("depth", math.inf)
+        and sum(layer_counts(row.attention).values()) <= question.model.get("depth", math.inf)
         and all(traits.get(name, {}).get(forms[question.name], True)
-                for name in layers_in(row.attention))
+                for name in layer_counts(row.attention))
     ]  # fmt: skip
 
 
