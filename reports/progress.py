@@ -73,7 +73,8 @@ def progress(
     seeds: Mapping[str, int] = MappingProxyType({}),
 ) -> pd.DataFrame:  # fmt: skip
     # A line for each question and row. `part`: the finished runs if others are missing, else empty.
-    # `reached`: how many of the final `runs` reach the ceiling. `solved`: all do. `steps`: their
+    # `reached`: how many of the final `runs` reach the ceiling. `solved`: all do, of one run only
+    # if no other is missing. `steps`: their
     # median of steps to the ceiling, NaN unless solved. `rising`: the curve of a run below the
     # ceiling still rises. Without a ceiling, accuracies rise to 100 %, other scores never.
     # `budget`: the steps of the recipe.
@@ -85,7 +86,8 @@ def progress(
         finals = same.loc[same["role"] != "trial", OF_CURVES]
         found = [_run(run, ceilings.get(question)) for run in finals.to_dict("records")]
         to_ceiling = [steps for steps, _ in found]
-        solved = bool(found) and not part and not any(map(math.isnan, to_ceiling))
+        several = bool(found) and (len(found) > 1 or not part)
+        solved = several and not any(map(math.isnan, to_ceiling))
         lines.append({
             "question": question, "row": row, "part": part, "solved": solved,
             "reached": sum(not math.isnan(steps) for steps in to_ceiling), "runs": len(found),

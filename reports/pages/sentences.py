@@ -74,16 +74,20 @@ def _of_question(of: "Tables", name: str) -> str:
     rows, best = rows.set_index("row"), best_rows(of, name)
     column = f"time.{of.suite.cost.middle_length}"
     times = of.matrix[of.forms[name]][column]
-    leader = str((rows["mean"] * rows["better"].map({"higher": 1.0, "lower": -1.0})).idxmax())
+    means = rows["mean"] * rows["better"].map({"higher": 1.0, "lower": -1.0})
+    # One seed leads only where no variant has two.
+    several = rows["seeds"] > 1
+    leader = str(means[several | ~several.any()].idxmax())
     others = [row for row in best if row != leader]
     equal = rows.index[rows["text"] == rows.at[leader, "text"]]
     if not others and len(equal) > 1:
         text = f"{question.title}: {_named([*equal])} have {rows.at[leader, 'text']}"
-    elif rows.at[leader, "best"] and not others:
+    elif rows.at[leader, "best"] and not others and means[leader] == means.max():
         text = f"{question.title}: {leader} leads with {rows.at[leader, 'text']}"
     else:
         text = f"{question.title}: {leader} has {rows.at[leader, 'text']}"
         text += ", of one seed" if rows.at[leader, "seeds"] == 1 else ", the best mean"
+        text += " of several seeds" * (means[leader] < means.max())
     if others:
         text += f"; {_named(others)} {'are' if len(others) > 1 else 'is'} as good"
     timed = [row for row in best if times.get(row) == times.get(row)]

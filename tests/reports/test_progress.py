@@ -77,11 +77,13 @@ def test_a_part_of_trials_is_named_and_a_row_of_failed_trials_is_finished(points
     assert progress(runs, CEILINGS)["part"].item() == part
 
 
-@pytest.mark.parametrize(("seeds", "part"), [(2, ""), (3, "2 of 3 seeds")])
-def test_an_entry_is_solved_once_all_of_its_seeds_have_ended(seeds, part):
-    runs = frame(*(("mine", "solved", seed, True) for seed in range(2)))
+@pytest.mark.parametrize(("ended", "seeds", "part", "solved"), [
+    (2, 2, "", True), (2, 3, "2 of 3 seeds", True), (1, 3, "1 of 3 seeds", False), (1, 1, "", True),
+])  # fmt: skip
+def test_an_entry_is_solved_by_two_seeds_or_by_all(ended, seeds, part, solved):
+    runs = frame(*(("mine", "solved", seed, True) for seed in range(ended)))
     found = progress(runs, CEILINGS, {"recall": seeds})
-    assert found[["part", "solved"]].values.tolist() == [[part, not part]]
+    assert found[["part", "solved"]].values.tolist() == [[part, solved]]
 
 
 @pytest.mark.parametrize(("scores", "expected"), [

@@ -248,6 +248,12 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
         "recall (70.2). A layer takes 1.8 of" in causal
         and "among the best at copy (72.0). A layer takes 0.90 of" in other
     )
+    # A better mean of one seed does not lead.
+    one = judged.answers["row"].eq("primal") & judged.answers["question"].eq("copy")
+    few = equal.assign(seeds=equal["seeds"].where(~one, 1), best=equal["best"] & ~one)
+    assert sentences(judged._replace(answers=few))[1].startswith(
+        "copy: softmax has 70.2, the best mean of several seeds"
+    )
     lower = judged.answers.assign(better="lower")
     assert sentences(judged._replace(answers=lower))[1].startswith("copy: softmax has")
     nothing = judged.answers.assign(text="")
