@@ -76,8 +76,8 @@ def _of_question(of: "Tables", name: str) -> str:
     times = of.matrix[of.forms[name]][column]
     means = rows["mean"] * rows["better"].map({"higher": 1.0, "lower": -1.0})
     # One seed leads only where no variant has two.
-    several = rows["seeds"] > 1
-    leader = str(means[several | ~several.any()].idxmax())
+    several = means[rows["seeds"] > 1]
+    leader = str((several if len(several) else means).idxmax())
     others = [row for row in best if row != leader]
     equal = rows.index[rows["text"] == rows.at[leader, "text"]]
     if not others and len(equal) > 1:
@@ -87,12 +87,13 @@ def _of_question(of: "Tables", name: str) -> str:
     else:
         text = f"{question.title}: {leader} has {rows.at[leader, 'text']}"
         text += ", of one seed" if rows.at[leader, "seeds"] == 1 else ", the best mean"
-        text += " of several seeds" * (means[leader] < means.max())
+        text += " of several seeds" * bool(means[leader] < means.max())
     if others:
         text += f"; {_named(others)} {'are' if len(others) > 1 else 'is'} as good"
     timed = [row for row in best if times.get(row) == times.get(row)]
     if timed and len(best) > 1:
-        text += f"; {timed[0]} is the cheapest, {ratio_text(times[timed[0]])} of softmax's time"
+        time = ratio_text(times[timed[0]])
+        text += f". The cheapest of these is {timed[0]}, at {time} of softmax's time"
     # If it holds for all questions, another sentence says so.
     baseline = strongest(rows)
     if baseline and not rows["answered"].any() and not _of_baselines(of):
