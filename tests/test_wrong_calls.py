@@ -159,9 +159,9 @@ FACES: dict[str, tuple[Callable[..., Any], Mapping[str, Any], Mapping[str, tuple
         {"store": (*NO_TEXT, {}, [], ["nowhere"], [None], ["", "nowhere"], True, "nowhere")},
     ),
     "harness.advise": (
-        harness.advise, {"needs": "copy", "length": 4096},
+        harness.advise, {"needs": "recall", "length": 4096},
         {
-            "needs": (*NO_TEXT, [], ["copy", 3], "nope", [""]), "length": NO_COUNT[:-1],
+            "needs": (*NO_TEXT, [], ["recall", 3], "nope", [""]), "length": NO_COUNT[:-1],
             "operation": (*NO_TEXT, "trian"), "memory": ("2GiB", -1, NAN, [1]),
             "suite": (*NO_TEXT, "nope"), "store": (3, "nowhere", [], NAN),
         },

@@ -61,7 +61,7 @@ def test_a_run_ends_with_costs_of_its_step_which_rerun_repeats(call, output, sto
     assert len(records) == 4 and kinds == {*product(("none", "softmax"), ("train", "forward"))}
     assert "none, train, 24 tokens: 2,000 (2.00×) ms" in out.splitlines()
     (line,) = (line for line in out.splitlines() if line.startswith("none ") and "×" not in line)
-    assert line.split()[-3:-1] == ["2.00", "1.00"]
+    assert line.split()[-3:-1] == ["2.0", "1.0"]
     assert len(harness.load(store.folder)["step_seconds"].dropna()) == 4
     assert call(*argv)[1].count("ms  (already present)") == 4
     torch.set_num_threads(1)  # as the runs had: the costs of other threads are not repeated
