@@ -54,7 +54,7 @@ Cost = Mapping[Any, Any]
 
 LABEL = Column(name="label", heading="attention")
 
-# How the cost of one token grows, if that of all tokens is the key
+# The growth of the cost of one token, by the growth of the cost of all
 OF_TOKEN = {"O(N)": "O(1)", "O(N log N)": "O(log N)", "O(N²)": "O(N)"}
 
 ORDER = ("train", "decode", "prefill", "forward", "packed")

@@ -73,11 +73,10 @@ def progress(
     seeds: Mapping[str, int] = MappingProxyType({}),
 ) -> pd.DataFrame:  # fmt: skip
     # A line for each question and row. `part`: the finished runs if others are missing, else empty.
-    # `reached`: how many of the final `runs` reach the ceiling. `solved`: all do, of one run only
-    # if no other is missing. `steps`: their
-    # median of steps to the ceiling, NaN unless solved. `rising`: the curve of a run below the
-    # ceiling still rises. Without a ceiling, accuracies rise to 100 %, other scores never.
-    # `budget`: the steps of the recipe.
+    # `reached`: how many of the final `runs` reach the ceiling. `solved`: all do; a single run
+    # counts only if no other is missing. `steps`: the median of their steps to the ceiling, NaN
+    # unless solved. `rising`: the curve of a run below the ceiling still rises. Without a ceiling,
+    # accuracies rise to 100 %, other scores never. `budget`: the steps of the recipe.
     lines: list[dict[str, Any]] = []
     groups = runs.groupby(["question", "row"], sort=False) if len(runs) else ()
     for (name, row), same in groups:

@@ -142,6 +142,19 @@ COUNTS = [256, 512, 1024, 2048, 4096]
 BELOW, ABOVE = dict.fromkeys(COUNTS, 0.5), dict.fromkeys(COUNTS, 2.0)
 
 
+def test_the_page_begins_with_training_as_the_matrix_has_it():
+    settings = (
+        {"dim": 32, "batching": "tokens=16384"},
+        {"operation": "decode", "batching": "1", "causal": True},
+        {"batching": "tokens=16384"},
+    )  # fmt: skip
+    page = cost.files(of_costs([record("linear", 256, **of) for of in settings]))["cost.md"]
+    heads = [line for line in page.decode().splitlines() if line.startswith("## ")]
+    kinds = ("training, layer", "decoding", "training, layer", "How it was measured")
+    assert all(kind in head for kind, head in zip(kinds, heads, strict=True))
+    assert "dim=64" in heads[0] and "dim=32" in heads[2]
+
+
 def test_a_composition_without_costs_has_the_mean_over_its_layers():
     found = pd.DataFrame([
         {"row": row, "pass": "train", "length": length, "ratio": ratio, "label": row}

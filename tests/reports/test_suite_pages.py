@@ -12,7 +12,8 @@ from reports import advice
 from reports.figures import scaling
 from reports.layer_costs import FORMS
 from reports.matrix import most_solved
-from reports.pages.sentences import sentences
+from reports.pages import sentences as findings
+from reports.pages.sentences import few_rows, sentences
 from reports.pages.suite import best_rows, files, readme_table, tables, terminal, told_apart
 from reports.site import site
 from tests.reports.conftest import csv_lines, snapshot
@@ -258,6 +259,17 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     assert sentences(judged._replace(answers=lower))[1].startswith("copy: softmax has")
     nothing = judged.answers.assign(text="")
     assert sentences(judged._replace(answers=nothing)) == []
+
+
+def test_of_equal_results_the_fastest_is_among_the_few_rows(judged, monkeypatch):
+    monkeypatch.setattr(findings, "FEW", 1)
+    monkeypatch.setattr(findings, "ALWAYS", ())
+    for mean, expected in ((72.0, "primal"), (60.0, "softmax")):
+        primal = judged.answers["row"].eq("primal")
+        means = pd.Series(72.0, judged.answers.index).where(~primal, mean)
+        means = means.where(judged.answers["mean"].notna())
+        equal = judged.answers.assign(mean=means, best=False)
+        assert few_rows(judged._replace(answers=equal), "bidirectional") == [expected]
 
 
 def test_probes_have_a_table_with_the_largest_trained_size_that_is_solved(judged):
