@@ -180,6 +180,11 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
     return same
 
 
+# Of the hundred columns of runs, those of `question_results`: the others are not copied
+METRIC = ["unit", "better", "digits", "scale", "exponential"]
+READ = ["row", "data", "started", "sample", "score", "test_examples", "baseline", "metric", *METRIC]
+
+
 @dataclass(frozen=True)
 class QuestionResults:
     metric: Metric
@@ -242,13 +247,12 @@ NO_RESULTS = QuestionResults(
 def question_results(
     runs: pd.DataFrame, baselines: pd.DataFrame, needed: int = 1
 ) -> QuestionResults:
-    finished = runs[runs["status"] == "ok"]
+    finished = runs.loc[runs["status"] == "ok", runs.columns.intersection(READ)]
     if finished.empty:
         return NO_RESULTS
     latest = finished.sort_values("started").iloc[-1]
     finished = finished[finished["data"] == latest["data"]]
-    fields = {name: latest[name] for name in ("unit", "better", "digits", "scale", "exponential")}
-    metric = Metric(name=latest["metric"], **fields)
+    metric = Metric(name=latest["metric"], **latest[METRIC])
     scores, samples = {}, {}
     for row, seeds in finished.sort_values("started").groupby("row"):
         stored = None if seeds["sample"].isna().any() else Sample.of([*seeds["sample"]])

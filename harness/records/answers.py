@@ -2,7 +2,8 @@
 
 import base64
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from functools import cache
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,15 +57,12 @@ class CorrectAnswers(Frozen):
         return None if others else self.correct.reshape(-1, size).mean(0)
 
     def cluster_sizes(self) -> Sums:
-        sizes, repeats = np.array(self.clusters, dtype=np.float64).T
-        return np.repeat(sizes, repeats.astype(np.int64))
+        return _sizes(self.clusters)[0]
 
     def cluster_sums(self) -> Sums:
-        starts = np.cumsum(self.cluster_sizes(), dtype=np.int64)
-        starts = np.concatenate([[0], starts[:-1]])
-        return np.add.reduceat(self.correct, starts, dtype=np.float64)
+        return np.add.reduceat(self.correct, _sizes(self.clusters)[1], dtype=np.float64)
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         count, packed = self.count, base64.b64decode(self.bits, validate=True)
         if count > MOST_ANSWERS:
             raise ValueError(f"{count:,} answers are more than {MOST_ANSWERS:,}")
@@ -72,6 +70,13 @@ class CorrectAnswers(Frozen):
             raise ValueError(f"{len(packed)} bytes do not hold {count} answers, one bit each")
         if int.from_bytes(packed) % 2 ** (-count % 8):
             raise ValueError(f"bits after the last of {count} answers are not 0")
+
+
+@cache
+def _sizes(clusters: tuple[tuple[int, int], ...]) -> tuple[Sums, NDArray[np.int64]]:
+    # Of each cluster, and the index of its first answer.
+    sizes = np.repeat(*np.array(clusters, dtype=np.int64).T)
+    return sizes.astype(np.float64), np.cumsum(sizes) - sizes
 
 
 class ClusterValues(Frozen):
@@ -98,7 +103,7 @@ class ClusterValues(Frozen):
     def cluster_sums(self) -> Sums:
         return np.array(self.sums, dtype=np.float64)
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         if len(self.sizes) != len(self.sums):
             raise ValueError("sizes and sums have one number for each cluster")
 

@@ -103,7 +103,7 @@ class CostSpec(Identified):
         any_machine = {"device": "cpu", "machine": "", "threads": 1, "precision": "fp32"}
         return self.model_copy(update=any_machine).id
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         if (self.model is None) != (self.level == "layer"):
             raise ValueError("a model is given if and only if level is step")
         if self.operation in ("prefill", "decode") and not self.causal:
@@ -185,7 +185,7 @@ class CostRecord(Frozen):
     claims_linear: bool  # Whether the variants claim time and memory linear in the length
     measured: Measured | None = None
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         if (self.status == "ok") != (self.measured is not None):
             raise ValueError("a record has measurements if and only if its status is ok")
 

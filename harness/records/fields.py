@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_serializer
 
 from zoo.registry import UserError, unknown
 
@@ -53,14 +53,6 @@ class Frozen(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    def _check(self) -> None:
-        """Raise `ValueError` if fields do not agree."""
-
-    @model_validator(mode="after")
-    def _checked(self) -> "Frozen":
-        self._check()
-        return self
-
     @model_serializer(mode="wrap")
     def _without_defaults(self, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         written = write(self)
@@ -81,16 +73,28 @@ def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
 
 class Identified(Frozen):
     @cached_property
+    def text(self) -> str:
+        return dumped(self.model_dump(mode="json"))
+
+    @cached_property
     def id(self) -> str:
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return id_of(self.text)
 
     def model_copy(
         self: IdentifiedT, *, update: Mapping[str, Any] | None = None, deep: bool = False
     ) -> IdentifiedT:
         copied = super().model_copy(update=update, deep=deep)
+        vars(copied).pop("text", None)
         vars(copied).pop("id", None)
         return copied
+
+
+def dumped(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def id_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Quartiles(Frozen):
@@ -98,7 +102,7 @@ class Quartiles(Frozen):
     median: Positive
     q3: Positive
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         if not self.q1 <= self.median <= self.q3:
             raise ValueError(f"quartiles {self.q1}, {self.median}, {self.q3} are not in order")
 

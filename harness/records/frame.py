@@ -132,8 +132,8 @@ def of_records(records: Iterable[Record], costs: Iterable[CostRecord] = ()) -> p
     rows, origins, shared = list[Row](), list[Origin](), dict[str, Row]()
     with uncollected():
         for record in records:
-            rows.append(_run(record, shared) | _steps(record, measured))
             origins.append(origin_of(record))
+            rows.append(_run(record, origins[-1].data, shared) | _steps(record, measured))
         found = pd.DataFrame(rows)
     if found.empty:
         return found
@@ -207,7 +207,7 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
     return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float)).copy()
 
 
-def _run(record: Record, shared: dict[str, Row]) -> Row:
+def _run(record: Record, data: str, shared: dict[str, Row]) -> Row:
     spec, final = record.spec, record.final
     values = json.dumps(spec.values)
     if (of := f"{spec.question.id} {values}") not in shared:
@@ -219,7 +219,7 @@ def _run(record: Record, shared: dict[str, Row]) -> Row:
     return {
         **dict(zip(OF_RUNS, _fields(record), strict=True)),
         **{name: field_at(record, path) for name, path in OUTCOME.items()},
-        "data": spec.task.file_name,
+        "data": data,
         **shared[of],
         **by_option(record.options),
         "options": json.dumps(spec.options, sort_keys=True),

@@ -134,7 +134,7 @@ class Record(Frozen):
         kept = [p for i, p in enumerate(self.curve[:-1]) if p.dev is not None or i in shown]
         return self.model_copy(update={"curve": [*kept, *self.curve[-1:]]})
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         if (self.status == "ok") != (self.final is not None):
             raise ValueError("a record has final figures if and only if its status is ok")
         if self.final is None:

@@ -111,7 +111,7 @@ class StudyRecord(Frozen):
     environment: Environment | None
     table: dict[str, Cell | tuple[Cell, ...]] = Field(min_length=1)
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         if len({len(values) for values in self.table.values() if isinstance(values, tuple)}) != 1:
             raise ValueError("its columns have no length, or several")
 

@@ -6,12 +6,23 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
-from harness.records.fields import Count, Device, Frozen, Identified, Precision, Probability, Rate
+from harness.records.fields import (
+    Count,
+    Device,
+    Frozen,
+    Identified,
+    Precision,
+    Probability,
+    Rate,
+    dumped,
+    id_of,
+)  # fmt: skip
 from zoo.registry import Value
 
 Point = Mapping[str, Value]  # A point of a grid: the value of each tuned field, by path
@@ -41,7 +52,7 @@ class SequenceModel(Transformer):
     # behind it (layer norm, batch norm); see `zoo.post_norm`
     norm: Literal["pre", "post", "batch"] = "pre"
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         if self.norm == "batch" and self.recompute == "layer":
             raise ValueError(
                 "norm=batch with recompute=layer counts each batch twice; use recompute=attention"
@@ -153,7 +164,7 @@ class TrainSpec(Frozen):
             raise ValueError("two numbers separated by a comma are needed, such as 0.9,0.98")
         return tuple(betas)
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         images, by_length = self.augment or Augment(), self.bucket_by_length or self.parts_by_length
         problems = {
             f"warmup={self.warmup} exceeds steps={self.steps}; lower warmup or raise steps":
@@ -214,7 +225,7 @@ class Question(Identified):
         values = product(*self.grid.values())
         return [dict(zip(self.grid, point, strict=True)) for point in values]
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         for path, values in self.grid.items():
             if path.partition(".")[0] not in ("model", "train") or field_at(self, path) is None:
                 raise ValueError(f"{path!r} is no field of model or train")
@@ -222,10 +233,22 @@ class Question(Identified):
                 raise ValueError(f"{path!r} has no value in the grid")
 
 
+_questions: dict[tuple[str, ...], Question] = {}
+
+
+def _shared(question: Question) -> Question:
+    # The runs of a question have one object, whose text is made once. 1, 1.0 and true are equal,
+    # so the key has the texts of options.
+    options = str((question.task.options, question.variants, question.grid))
+    key = (question.suite, question.name, question.declared, options)
+    known = _questions.setdefault(key, question)
+    return known if known == question else question
+
+
 class RunSpec(Identified):
     """One run: one question, one variant, one seed, one kind of device."""
 
-    question: Question
+    question: Annotated[Question, AfterValidator(_shared)]
     attention: str  # `A`, or `A+B` for layers of A with a last layer of B
     layers: Annotated[tuple[str, ...], Field(min_length=1)]
     options: dict[str, dict[str, Value]]  # The options that differ from the defaults, by variant
@@ -240,6 +263,11 @@ class RunSpec(Identified):
     seed: Annotated[int, Field(ge=0, lt=2**32)]
     device: Device
     data: dict[str, str]  # SHA-256 of each split of the task, by name
+
+    @cached_property
+    def id(self) -> str:
+        text = dumped({**self.model_dump(mode="json", exclude={"question"}), "question": None})
+        return id_of(text.replace('"question":null', f'"question":{self.question.text}', 1))
 
     @property
     def task(self) -> TaskSpec:
@@ -281,7 +309,7 @@ class RunSpec(Identified):
         named = (path.partition(".")[::2] for path in self.values)
         return {name: self.values[f"{part}.{name}"] for owner, name in named if owner == part}
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         if len(self.layers) != self.model.depth:
             raise ValueError(f"{len(self.layers)} layers are not depth={self.model.depth}")
         of_rows = {"model.feed_forward", "model.positions"}

@@ -19,7 +19,7 @@ from harness.records.files import Text, line_of, read_lines, usable
 from harness.records.locks import Lock, Locks, State
 from harness.records.record import Record, origin_of
 from harness.records.results import Certificate, ShallowStudy, StudyRecord, StudySpec, TaskBaselines
-from harness.records.spec import Question, RunSpec, TaskSpec
+from harness.records.spec import RunSpec, TaskSpec
 from harness.records.versions import outdated
 from zoo.registry import UserError, uncollected
 
@@ -199,14 +199,6 @@ def _broken(found: Text, reason: str) -> Broken:
 
 class Store(RecordStore[Record]):
     kind, tag = Record, "run"
-
-    def each(self, *, curves: bool = True) -> Iterator[Record | Broken]:
-        questions = dict[str, Question]()
-        for record in super().each(curves=curves):
-            if isinstance(record, Record):
-                question = record.spec.question
-                vars(record.spec)["question"] = questions.setdefault(question.id, question)
-            yield record
 
     def weights(self, spec: RunSpec) -> Path:
         return self.folder / "weights" / spec.file_name

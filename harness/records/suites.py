@@ -74,7 +74,7 @@ class SuiteQuestion(Frozen):
     # the accuracy falls below 90 %
     first_position: Annotated[int, Field(ge=0)] = 0
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         if not self.rates and not self.recipe and "lr" not in self.train:
             raise ValueError("rates is missing; set it, or train.lr, or recipe")
         seeds = (*self.seeds, *self.more_seeds)
@@ -91,7 +91,7 @@ class SuiteRow(Frozen):
     attention: Annotated[str, Field(max_length=4096)]
     options: dict[str, dict[str, Value]] = Field(default={})
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         if unused := self.options.keys() - {*layers_in(self.attention)}:
             raise ValueError(f"{self.attention} does not use {min(unused)!r}; remove its options")
 
@@ -127,7 +127,7 @@ class CostPlan(Frozen):
         # Figures of the mean of a suite place rows by the time at this length.
         return max(self.lengths)
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         if missing := set(self.passes) - self.batch.keys():
             raise ValueError(f"pass {min(missing)!r} has no batch; add it to cost.batch")
 
@@ -154,7 +154,7 @@ class Suite(Frozen):
     first: tuple[str, ...] = ()  # The questions of `harness run --attention A`, scored by accuracy
     average: bool = False  # Whether its table has the mean over its questions
 
-    def _check(self) -> None:
+    def model_post_init(self, _: Any) -> None:
         labels = [row.label for row in self.rows]
         if twice := {label for label in labels if labels.count(label) > 1}:
             raise ValueError(f"row {min(twice)!r} is there twice; remove one")
