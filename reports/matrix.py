@@ -204,11 +204,8 @@ def most_solved(probes: pd.DataFrame) -> pd.Series:
 
 def of_probes(probes: pd.DataFrame) -> Table:
     names = probes.drop_duplicates("probe")[["probe", "trained"]].itertuples(index=False)
-    across = {name: f"{name}, not trained" if name[0].isdigit() and not trained else name
-              for name, trained in names}  # fmt: skip
+    across = {name: name if trained else f"{name}, not trained" for name, trained in names}
     found = grid(probes, ROW, across, "probe", lambda of: Cell(of["text"], interval=of["interval"]))
-    if not has_sizes(probes):
-        return found
     solved = most_solved(probes).droplevel("question")
     with_solved = [{**line, "solved": solved[line["row"]]} for line in found.lines]
     heading = f"{probes['probe'].iloc[0].split()[1]} at {SOLVED:.0f} %"

@@ -233,13 +233,12 @@ def _probe_tables(of: Tables) -> list[tuple[str, str]]:
     found = []
     for question in of.suite.questions:
         probes = of.probes[of.probes["question"] == question.name]
-        if probes.empty:
+        if probes.empty or not matrix.has_sizes(probes):
             continue
         order = {row: place for place, row in enumerate(of.rows(of.forms[question.name]))}
         ordered = probes[probes["row"].isin(order)]
         ordered = ordered.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
-        of_what = "each size" if matrix.has_sizes(probes) else "a part of test"
-        found.append((f"{question.title}: {of_what}", matrix.of_probes(ordered).markdown()))
+        found.append((f"{question.title}: each size", matrix.of_probes(ordered).markdown()))
     return found
 
 

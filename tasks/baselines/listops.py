@@ -44,11 +44,11 @@ def tree_features(split: Split, *, subtrees: bool, deeper: bool) -> UInt8[np.nda
     return np.concatenate(features)[split.sequence_ids[:, 0].numpy()]
 
 
-# Sets of features by name; each `+` is in addition to those before it.
+# Sets of features of the tree by name, each in addition to those before it
 SETS: Mapping[str, Features] = {
-    "root operator, digits at depth 1": partial(tree_features, subtrees=False, deeper=False),
-    "+ operators at depth 1": partial(tree_features, subtrees=True, deeper=False),
-    "+ digits at depth 2": partial(tree_features, subtrees=True, deeper=True),
+    "digits to depth 1": partial(tree_features, subtrees=False, deeper=False),
+    "operators to depth 1": partial(tree_features, subtrees=True, deeper=False),
+    "digits to depth 2": partial(tree_features, subtrees=True, deeper=True),
 }
 
 MODELS = {name: partial(trees, features) for name, features in SETS.items()}
