@@ -12,7 +12,7 @@ from reports.layer_costs import (
     Crossover,
     crossover,
     exponent,
-    of_plan,
+    of_suite,
     preferred_first,
     with_compositions,
 )
@@ -214,7 +214,7 @@ def test_a_crossover_is_shown_within_the_measured_lengths(low, high, text):
 
 @pytest.mark.parametrize(("suite", "level"), [("laptop", "layer"), ("lra", "step")])
 def test_a_suite_has_the_costs_of_its_level_alone(suite, level):
-    assert {*of_plan(published_costs(), find(suite).cost)["level"]} == {level}
+    assert {*of_suite(published_costs(), find(suite))["level"]} == {level}
 
 
 def test_of_costs_of_one_shape_the_best_ratio_is_first():
