@@ -1,8 +1,11 @@
 """One defect for each check, or for each part of it that could be left out."""
 
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
+from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -330,7 +333,13 @@ def unseeded(h):
     return torch.rand(h.v.shape[-2:], generator=generator) > h.layer.size.dropout
 
 
-CALLS = []
+class Calls:
+    shapes: ClassVar[list] = []
+    count = 0
+
+
+CALLS, COUNTED, COUNTS, NORM = [], Calls(), np.zeros(1), nn.BatchNorm1d(1).double()
+cached = cache(float)
 
 
 outputs("eval is deterministic",
@@ -351,7 +360,13 @@ writes("side-effect-free forward",
         None if mask is None else mask[:, 0].logical_or_(~mask.any(1))
     ),
     SetsSeed=lambda *_: torch.manual_seed(0),
-    AppendsToListOfModule=lambda layer, x, *_: CALLS.append(x.shape))
+    AppendsToListOfModule=lambda layer, x, *_: CALLS.append(x.shape),
+    AppendsToListOfClass=lambda layer, x, *_: Calls.shapes.append(x.shape),
+    AppendsToDefault=lambda layer, x, *_, shapes=[]: shapes.append(x.shape),
+    CountsInObject=lambda *_: setattr(COUNTED, "count", COUNTED.count + 1),
+    CountsInArray=lambda *_: np.add(COUNTS, 1, out=COUNTS),
+    FillsCacheByValue=lambda layer, x, *_: cached(x.sum().item()),
+    RunsNormOfModule=lambda layer, x, *_: NORM(x.reshape(-1, 1)))
 # Behind a short convolution, as its taps would be.
 variant("state_dict round trip", "NumbersOutsideStateDict", Correct,
     __init__=built(Correct, lambda _, size: {
