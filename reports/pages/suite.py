@@ -334,6 +334,10 @@ def _filled(text: str) -> str:
 
 
 def readme_table(of: Tables) -> str:
-    shown = (of.table(form, "readme", few_rows(of, form)) for form in of.matrix)
-    texts = [table.markdown(marks=False) for table in shown]
+    baselines = {of["name"]: of["baseline"].rpartition(": ")[2] for of in about(of)}
+    texts = []
+    for form in of.matrix:
+        table = of.table(form, "readme", few_rows(of, form))
+        line = [baselines.get(column.name, NOTHING) for column in table.columns[1:]]
+        texts.append(table.markdown(["strongest baseline", *line], marks=False))
     return "\n".join([*texts, *(f"{text}\n" for text in readme_sentences(of))])
