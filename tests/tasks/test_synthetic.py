@@ -13,7 +13,6 @@ from tasks.answers import Number
 from tasks.baselines import compute
 from tasks.contract import SPLITS
 from tasks.synthetic.words import WordProblem
-from tests.conftest import one_line
 
 
 def draw(name, split="train", **options):
@@ -148,12 +147,6 @@ def test_recall_mixes_its_rungs_in_their_shares_and_probes_each_alone(split):
         pairs = dict(zip(keys[::2], keys[1::2], strict=True))
         queries = [sequence[position] for position in positions[:count]]
         assert [pairs[query] - task.classes for query in queries] == target[:count]
-
-
-@pytest.mark.parametrize("text", ["", "4", "4/32x", "4/32,", "x", "4/32x2x3"])
-def test_a_mixture_of_another_form_is_refused(text):
-    with one_line(text):
-        create("recall", mixture=text)
 
 
 @pytest.mark.parametrize(("name", "options"), [

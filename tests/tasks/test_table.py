@@ -79,15 +79,6 @@ def test_every_row_is_in_one_of_three_stratified_splits(tmp_path, suffix):
     assert counts == [40, 5, 5] and [len(rows) for rows in splits.values()] == [160, 20, 20]
 
 
-def test_a_token_is_its_byte_plus_one_truncated_and_padded(tmp_path):
-    path = write(tmp_path / "my.csv", [(f"é{i}", i % 2) for i in range(8)])
-    split = create("table", path=path, max_len=2).load("train")
-    assert split.sequences.tolist() == [[0xC4, 0xAA]] * 4 and not split.padded
-    split = create("table", path=path, max_len=4).load("train")
-    assert split.sequences[0].tolist()[:2] == [0xC4, 0xAA] and split.sequences[0, 3] == 0
-    assert split.lengths.tolist() == [3] * 4
-
-
 def test_the_seed_determines_the_splits(tmp_path):
     path = write(tmp_path / "my.csv", ROWS)
     digests = [create("table", path=path, seed=n).load("dev").digest() for n in (0, 0, 1)]
