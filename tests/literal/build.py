@@ -24,14 +24,9 @@ class LiteralClassifier(nn.Module):
 
 def build(spec: RunSpec, task: Task) -> LiteralClassifier:
     model, options = spec.model, options_of(spec).get("primal", {})
-    published = {"projections": "auto", "trace": "weights", "ksvd_mean": "batch"}
-    if (
-        spec.attention not in ("primal", "softmax+primal")
-        or task.causal
-        or model.attention_dropout
-        or model.positions != "learned"
-        or {name: options[name] for name in published} != published
-    ):
+    published = {"projections": "auto", "trace": "weights", "ksvd_mean": "batch"}.items()
+    is_usual = spec.attention in ("primal", "softmax+primal") and published <= options.items()
+    if not is_usual or task.causal or model.attention_dropout or model.positions != "learned":
         raise UserError(
             f"the literal model is written for primal and softmax+primal as published, and not for "
             f"{spec.attention} on {task.key} with {dict(options)}; use the defaults"
