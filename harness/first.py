@@ -122,7 +122,8 @@ def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Doc
     batch: Any = {"train": "1"}
     device = how.resources.device
     changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}
-    specs = layer_costs(suite.cost.model_copy(update=changes), row, device)
+    plan = suite.cost.model_copy(update=changes)
+    specs = layer_costs(suite.model_copy(update={"cost": plan}), row, device)
     # The first of several specifications of softmax is the row.
     of_row = {(spec.causal, spec.length): spec for spec in reversed(specs)}
     if not of_row:

@@ -241,7 +241,7 @@ def _missing_costs(row: Row) -> Iterator[str]:
         owner, _, name = path.partition(".")
         options.setdefault(owner, {})[name] = value
     present = {cost.spec.shape for cost in row.costs if not cost.spec.superseded}
-    due = layer_costs(row.suite.cost, SuiteRow(attention=spec.attention, options=options), "cpu")
+    due = layer_costs(row.suite, SuiteRow(attention=spec.attention, options=options), "cpu")
     for cost in due if row.suite.has_costs else ():
         if cost.shape not in present:
             yield f"{cost.operation}{', causal' * cost.causal} at {cost.length}"

@@ -23,7 +23,7 @@ from harness.records.frame import of_costs
 from harness.records.record import Record
 from harness.records.spec import Encoder, RunSpec
 from harness.records.store import CostStore, Store
-from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow, find
+from harness.records.suites import Suite, SuiteQuestion, SuiteRow, find
 from harness.runs import Execution, choose, differ, execute, matched, trials
 from tasks import create
 from tasks.data.sources import ImportedTask
@@ -163,28 +163,29 @@ def frame_of(steps: Sequence[Step]) -> pd.DataFrame:
     return pd.DataFrame(wanted).drop(columns="spec")
 
 
-def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]:
-    specs: list[CostSpec] = []
-    has_any = plan.level == "step" or len(Composition.parse(row.attention).names) == 1
+def layer_costs(suite: Suite, row: SuiteRow, device: Device) -> list[CostSpec]:
+    specs, plan = list[CostSpec](), suite.cost
+    composition, of_row = composed(recipes.shared_options(suite), row.attention, row.options)
+    has_any = plan.level == "step" or len(composition.names) == 1
     for operation, causal in product(plan.passes if has_any else (), plan.causal):
         with suppress(Unsupported):
             specs += measurements(
                 [row.attention], plan.lengths, [operation], level=plan.level,
                 batching=plan.batch[operation], dim=plan.dim, heads=plan.heads, causal=causal,
-                precision=plan.precision, device=device, settings=row.options,
+                precision=plan.precision, device=device, settings=of_row["options"],
                 # Softmax without a backend is the faster of the two.
                 references=row.attention == REFERENCE,
             )  # fmt: skip
     return specs
 
 
-def costs_of_rows(plan: CostPlan, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:
+def costs_of_rows(suite: Suite, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:
     named = [Composition.parse(row.attention).names for row in rows]
-    parts = dict.fromkeys(name for names in named if len(names) > 1 and plan.level == "layer"
+    parts = dict.fromkeys(name for names in named if len(names) > 1 and suite.cost.level == "layer"
                           for name in names)  # fmt: skip
     layers = [SuiteRow(attention=name) for name in parts]
     every = [*rows, *(layer for layer in layers if layer not in rows)]
-    return [spec for row in every for spec in layer_costs(plan, row, device)]
+    return [spec for row in every for spec in layer_costs(suite, row, device)]
 
 
 def run_suite(
@@ -211,7 +212,7 @@ def run_suite(
         of_suite(suite, question, device)
         if match:
             specs_of(suite, question, rows, device, match)
-    layers = costs_of_rows(suite.cost, rows, device) if how.cost and suite.has_costs else []
+    layers = costs_of_rows(suite, rows, device) if how.cost and suite.has_costs else []
     for spec in layers:
         # Rejects bad files before the first run.
         CostStore.within(how.store).find(spec)
@@ -227,7 +228,7 @@ def run_suite(
                 f"nothing is measured while runs are in progress on this machine ({running}); "
                 f"measure later with: harness run --suite {suite.key} --store {how.store}"
             )
-        softmax = layer_costs(suite.cost, SuiteRow(attention=REFERENCE), device)
+        softmax = layer_costs(suite, SuiteRow(attention=REFERENCE), device)
         copy_published([*layers, *softmax], how.store)
         complete &= is_complete(measure_all(layers, how.store, **how.of_costs))
     return suite, complete, ()

@@ -43,7 +43,8 @@ def advise(
     """Return the variants that no other beats in accuracy, time and memory at once.
 
     Args:
-        needs: questions of one form, or what their names begin or else end with: `recall`.
+        needs: questions of one form, by name or title, or what their names begin or else end
+            with: `recall`.
         length: tokens of a sample, at which costs are compared; the nearest measured one counts.
         operation: `train`, `forward`, `prefill` or `decode`.
         memory: the most bytes of a sample; None for any.
@@ -69,7 +70,9 @@ def ask(
     names = [question.name for question in chosen.questions]
     wanted: dict[str, None] = {}
     for need in needs:
-        found = [name for name in names if name == need or name.startswith(f"{need}-")]
+        found = [question.name for question in chosen.questions
+                 if need in (question.name, question.title)
+                 or question.name.startswith(f"{need}-")]  # fmt: skip
         found = found or [name for name in names if name.endswith(f"-{need}")]
         if not found:
             raise UserError(unknown(f"question of {chosen.key}", need, names))

@@ -9,9 +9,12 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from harness import recipes
+from harness.catalogue import described
 from harness.records.families import layer_counts
 from harness.records.interval import UPPER
-from harness.records.suites import CostPlan, Suite
+from harness.records.spec import by_option, label_of
+from harness.records.suites import Suite
+from zoo.registry.pattern import layers_in
 
 CAUSAL = "causal"
 
@@ -43,19 +46,36 @@ def forms_of(suite: Suite, tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]
     }
 
 
-def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
-    # The costs of the machine with most of them. A dump of the plan has no default level.
+def of_suite(costs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
+    # The costs of the plan, of the machine with most of them, with the options of the questions.
+    plan, labels = suite.cost, _labels(suite)
     setting = {name: getattr(plan, name) for name in ("level", "precision", "dim", "heads")}
     costs = costs.reindex(columns=[*costs] or OF_COSTS)
+    costs = costs[~costs["row"].isin(labels.values())].replace({"row": labels})
     found = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
     found = found[found["batching"] == found["pass"].map(plan.batch)]
     machines = found.groupby(["device", "machine", "threads"]).ngroup()
     return found[machines == machines.mode().max()]
 
 
-def measured(costs: pd.DataFrame, plan: CostPlan, form: str) -> pd.DataFrame:
-    found = of_plan(costs, plan)
-    found = found[found["length"].isin(plan.lengths) & (found["status"] == "ok")]
+def _labels(suite: Suite) -> dict[str, str]:
+    # The row of each label of a cost that has the options of the questions as well.
+    listed = described()["variants"]
+    defaults = {f"{variant['name']}.{option['name']}": option["default"]
+                for variant in listed for option in variant["options"]}  # fmt: skip
+    usual = by_option(recipes.shared_options(suite))
+    usual = {path: value for path, value in usual.items() if defaults.get(path) != value}
+    found = {}
+    for row in suite.rows:
+        names = layers_in(row.attention)
+        own = {path: value for path, value in usual.items() if path.partition(".")[0] in names}
+        found[label_of(row.attention, {**own, **by_option(row.options)})] = row.label
+    return {label: row for label, row in found.items() if label != row}
+
+
+def measured(costs: pd.DataFrame, suite: Suite, form: str) -> pd.DataFrame:
+    found = of_suite(costs, suite)
+    found = found[found["length"].isin(suite.cost.lengths) & (found["status"] == "ok")]
     found = found[found["causal"].astype(bool) == (form == CAUSAL)]
     return preferred_first(found).drop_duplicates(["row", "pass", "length"])
 

@@ -174,7 +174,7 @@ def matrix(
         questions = [q for q in suite.questions if forms[q.name] == form]
         depth = max((int(q.model.get("depth", 1)) for q in questions), default=1)
         attentions = {row.label: row.attention for row in suite.rows if not row.options}
-        of_form = with_compositions(measured(costs, suite.cost, form), attentions, depth)
+        of_form = with_compositions(measured(costs, suite, form), attentions, depth)
         if len(of_form):  # a layer of a matched model is of its variant
             of_form = twins.merge(of_form.rename(columns={"row": "twin"}), on="twin")
         source = Source(answers, of_form)

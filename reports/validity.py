@@ -23,6 +23,7 @@ FILE = Path(__file__).parent / "published" / "orderings.toml"
 
 REPRODUCED, UNDECIDED, CONTRADICTED = "reproduced", "undecided", "contradicted"
 
+ONE_SEED = "one seed"  # The verdict if one of the two variants has no more
 NOT_RUN = "not run"  # The verdict if one of the two variants lacks runs
 
 # The verdict if training of both ended at the ceiling.
@@ -91,7 +92,7 @@ def _compared(
         low, high = _interval(pair, sign)
     control = _file()["controls"].get(ordering["question"], "")
     to_control = between(of_question, [(ordering["below"], control)])
-    verdict = UNDECIDED
+    verdict = ONE_SEED
     # The ceiling of a question does not apply to probes without training.
     is_trained = "probe" not in ordering or first["trained"]
     if first["solved"] and second["solved"] and is_trained:
@@ -148,8 +149,9 @@ def sentence(found: pd.DataFrame) -> str:
 
 def _counts(found: pd.DataFrame) -> str:
     count = found["verdict"].value_counts()
-    order = (REPRODUCED, CONTRADICTED, AT_CEILING, UNDECIDED, NOT_RUN)
-    texts = (f"{count[name]} {name.split(': ')[-1]}" for name in order if name in count)
+    order = (REPRODUCED, CONTRADICTED, AT_CEILING, UNDECIDED, ONE_SEED, NOT_RUN)
+    texts = (f"{count[name]} {name.split(': ')[-1]}".replace(ONE_SEED, f"with {ONE_SEED}")
+             for name in order if name in count)  # fmt: skip
     return ", ".join(texts) or "none"
 
 
@@ -161,15 +163,7 @@ def experiments(unnamed: "Tables", suite: str) -> list[dict[Any, Any]]:
     order = best_first(results["mean"], results["better"])
     results = results.assign(changes=changes, order=order).dropna(subset=["changes"])
     results = results.sort_values(["changes", "order", "row"])
-    ends = ("difference", "high", "low")
-    differences = {
-        (pair["question"], pair["first"], pair["second"]):
-            "{:+.3g} [{:+.3g}, {:+.3g}]".format(*(-pair[name] for name in ends))
-        for pair in unnamed.pairs.to_dict("records")
-    }  # fmt: skip
-    best = results.groupby("question")["row"].transform("first")
-    keys = zip(results["question"], best, results["row"], strict=True)
-    return results.assign(to_best=[differences.get(key, "") for key in keys]).to_dict("records")
+    return results.to_dict("records")
 
 
 def page(of: "Tables", unnamed: "Tables | None" = None) -> str:

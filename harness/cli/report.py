@@ -55,7 +55,9 @@ def report(options: ReportOptions) -> Answer:
 
     # Before notes say how classes are typed.
     compared = [rows_in(split(text)) for text in options.compare or ()]
-    store, complete = require_folder(options.store), True
+    # A comparison of published rows needs no store.
+    published = bool(options.compare and options.suite) and not options.store.exists()
+    store, complete = require_folder(stores.PUBLISHED if published else options.store), True
     content = stores.content(store, curves=options.curves or bool(options.tensorboard))
     if options.baselines:
         from harness.runs import fit_baselines

@@ -144,6 +144,16 @@ def of_suite(suite: Suite) -> dict[str, TaskRecipe]:
     }
 
 
+def shared_options(suite: Suite) -> dict[str, dict[str, Value]]:
+    # The options of variants that every question gives: costs are measured with them.
+    first, *others = (recipe.variants for recipe in of_suite(suite).values())
+    return {
+        name: {option: value for option, value in options.items()
+               if all(other.get(name, {}).get(option) == value for other in others)}
+        for name, options in first.items()
+    }  # fmt: skip
+
+
 def show(name: str) -> str:
     require_known("recipe", [name], NAMES)
     return (FOLDER / f"{name}{SUFFIX}").read_text("utf-8")

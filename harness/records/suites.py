@@ -170,7 +170,8 @@ class Suite(Frozen):
         return f"{self.name}@{self.version}"
 
     def question(self, name: str) -> SuiteQuestion:
-        questions = {question.name: question for question in self.questions}
+        questions = {question.title: question for question in self.questions}
+        questions |= {question.name: question for question in self.questions}
         require_known(f"question of {self.key}", [name], questions)
         return questions[name]
 

@@ -17,7 +17,7 @@ from reports.layer_costs import (
     crossover,
     forms_of,
     layer_weights,
-    of_plan,
+    of_suite,
     preferred_first,
 )
 from reports.statistics import score_groups
@@ -38,7 +38,7 @@ def table(
     catalogue: Mapping[str, Iterable[Mapping[str, Any]]],
 ) -> Values:  # fmt: skip
     """The input of the rules, as plain values."""
-    costs = of_plan(costs, suite.cost)
+    costs = of_suite(costs, suite)
     generator, keys = np.random.default_rng(0), _keys(costs)
     units = {
         key: "ratio" if lines["ratio"].notna().any() else "seconds" for key, lines in keys.items()
@@ -206,7 +206,8 @@ def _add_question(
         # A drawn score moves from the group of its row by the cuts between both.
         samples = sign * _resampled(scores, answer, generator)
         row["states"][name] = _state(answer) or missing
-        row["solved"][name], row["texts"][name] = int(answer["solved"]), answer["text"]
+        row["solved"][name] = int(answer["solved"])
+        row["texts"][name] = answer["text"] + f" {answer['interval']}" * (answer["seeds"] > 1)
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
         group = of_rows.get(label, by_cuts)
         drawn_groups = np.clip(1 + (samples[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)

@@ -36,8 +36,8 @@ EQUAL = 0.179  # The luminance of a field on which both have the same contrast (
 EMPTY, BARS = style.EMPTY, style.BARS
 
 KEY = "Darker is better, from the strongest baseline to the best result. Bold: none is separably "
-KEY += "better. Italic: no better than a baseline. Grey: not run. White: not possible, or not "
-KEY += "measured. Bars are logarithmic."
+KEY += "better. Italic: no better than the strongest baseline. Grey: not run. White: not possible, "
+KEY += "or not measured. Bars are logarithmic."
 
 # Characters of a line of a heading, the size of its type where no word is longer, the most
 # characters of one, and characters of the key for an inch.

@@ -33,46 +33,50 @@ def lines(of: "Tables") -> pd.DataFrame:
         if of.forms[question.name] == CAUSAL and len(chosen):
             at = sizes.loc[sizes["pairs"].isin(chosen[:1]), "x"].astype(float)
             recall = probes.loc[at.index].assign(panel="recall", x=at, y=probes["mean"])
-            return _joined(of, recall, f"{question.title}, {chosen[0]} pairs", question.name)
+            # The most pairs are the ones that the state limits.
+            most = sizes.iloc[int(sizes["pairs"].astype(int).argmax())]
+            state = probes[probes["probe"] == f"{most['pairs']} pairs in {most['x']}"]
+            titled = {f"{question.title}, {chosen[0]} pairs": recall,
+                      f"{question.title}, {most['pairs']} pairs in {most['x']}": state}  # fmt: skip
+            return _joined(of, *(part.assign(title=name) for name, part in titled.items()))
     return pd.DataFrame(columns=[*COLUMNS])
 
 
-def _joined(of: "Tables", recall: pd.DataFrame, title: str, question: str) -> pd.DataFrame:
+def _joined(of: "Tables", recall: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
     table, rows = of.matrix[CAUSAL], [row for row in of.rows(CAUSAL) if row in {*recall["row"]}]
-    answers = of.answers[of.answers["question"] == question].dropna(subset="mean").set_index("row")
-    state = table["state_bytes"].astype(float).reindex(answers.index)
     parts = [
-        answers.reset_index().assign(
-            panel="state", x=state.to_numpy(), y=lambda found: found["mean"]
+        answers.assign(
+            panel="state", x=answers["row"].map(table["state_bytes"].astype(float)),
+            y=answers["mean"],
         ),
         recall[recall["row"].isin(rows[:ROWS])],
-    ]
+    ]  # fmt: skip
     for panel in ("time", "memory"):
         for length in sorted(of.suite.cost.lengths):
             values = table[f"{panel}.{length}"].astype(float).reindex(rows[:ROWS])
             parts.append(pd.DataFrame({
-                "panel": panel, "row": values.index, "x": float(length), "y": values.to_numpy(),
-                "low": values.to_numpy(), "high": values.to_numpy(),
+                "panel": panel, "title": panel, "row": values.index, "x": float(length),
+                **dict.fromkeys(("y", "low", "high"), values.to_numpy()),
             }))  # fmt: skip
     found = pd.concat(parts).dropna(subset=["x", "y"])
     found = found[found["x"] > 0]  # A log axis has no place for a model without a state
     found["attention"] = found["row"].map(table["attention"])
     order = found["row"].map({row: place for place, row in enumerate(of.rows(CAUSAL))})
     found = found.assign(order=order).dropna(subset="order")
-    found = found.assign(title=title).sort_values(["order", "x"], kind="stable")
+    found = found.sort_values(["order", "x"], kind="stable")
     return found[[*COLUMNS]].reset_index(drop=True)
 
 
 def draw(found: pd.DataFrame) -> Figure:
-    title = str(found["title"].iloc[0])
+    titles = found.drop_duplicates("panel").set_index("panel")["title"]
     figure, (state, recall, time, memory) = style.panels([4.2] * 4, 6.2)
     points = found[found["panel"] == "state"].set_index("row").rename(columns={"y": "mean"})
     plane.points(state, points, "x")
     state.set(xlabel="state after the last token of a sequence, bytes (log)",
-              ylabel=f"{title.partition(',')[0]}, accuracy, %")  # fmt: skip
+              ylabel=f"{titles['state']}, accuracy, %")  # fmt: skip
     order = [*found["row"].unique()]
     for axes, panel, label in (
-        (recall, "recall", f"{title}, accuracy, %"),
+        (recall, "recall", f"{titles['recall']}, accuracy, %"),
         (time, "time", "time of training a layer, softmax = 1 (log)"),
         (memory, "memory", "memory of training a layer, softmax = 1 (log)"),
     ):

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 MOST = 10  # The most sentences
 NAMED = 4  # The most rows that a sentence names
 FEW = 12  # The most rows of a form in a table of a README and in a heat map
-AMONG, AT_BASELINE = "among the best at", "no better than a baseline at"
+AMONG, ABOVE, AT_BASELINE = (
+    "among the best at", "better than every baseline at", "no better than a baseline at",
+)  # fmt: skip
 BOTH = ", both directions"  # The end of a title that the form says as well
-# The reference, the mechanisms of Primal-Attention, and the model without attention
-ALWAYS = ("softmax", "primal", "primal-moments", "none")
+# The reference, the mechanisms of Primal-Attention, and two controls
+ALWAYS = ("softmax", "primal", "primal-moments", "gru", "none")
 
 
 def best_rows(of: "Tables", question: str) -> list[str]:
@@ -67,17 +69,17 @@ def readme_sentences(of: "Tables") -> list[str]:
 
 def _of_question(of: "Tables", name: str) -> str:
     question = of.suite.question(name)
-    rows = _of_attention(of.answers[of.answers["question"] == name])
-    rows = rows[rows["text"] != ""]
+    every = of.answers[(of.answers["question"] == name) & (of.answers["text"] != "")]
+    rows, best = _of_attention(every).set_index("row"), best_rows(of, name)
     if len(rows) < 2:
         return ""
-    rows, best = rows.set_index("row"), best_rows(of, name)
     column = f"time.{of.suite.cost.middle_length}"
     times = of.matrix[of.forms[name]][column]
-    means = rows["mean"] * rows["better"].map({"higher": 1.0, "lower": -1.0})
-    # One seed leads only where no variant has two.
+    sign = 1.0 if rows["better"].iloc[0] == "higher" else -1.0
+    means = sign * rows["mean"]
+    # One seed leads only where fewer than two variants have more.
     several = means[rows["seeds"] > 1]
-    leader = str((several if len(several) else means).idxmax())
+    leader = str((several if len(several) > 1 else means).idxmax())
     others = [row for row in best if row != leader]
     equal = rows.index[rows["text"] == rows.at[leader, "text"]]
     if not others and len(equal) > 1:
@@ -89,11 +91,14 @@ def _of_question(of: "Tables", name: str) -> str:
         text += ", of one seed" if rows.at[leader, "seeds"] == 1 else ", the best mean"
         text += " of several seeds" * bool(means[leader] < means.max())
     if others:
-        text += f"; {_named(others)} {'are' if len(others) > 1 else 'is'} as good"
+        text += f"; {_named(others)} {'are' if len(others) > 1 else 'is'} not told apart from it"
     timed = [row for row in best if times.get(row) == times.get(row)]
     if timed and len(best) > 1:
         time = ratio_text(times[timed[0]])
         text += f". The cheapest of these is {timed[0]}, at {time} of softmax's time"
+    controls = every[every["attention"].map(is_control).astype(bool)]
+    above = controls[sign * controls["mean"] > means[leader]]
+    text += "".join(f"; {of['row']}, a control, has {of['text']}" for _, of in above.iterrows())
     # If it holds for all questions, another sentence says so.
     baseline = strongest(rows)
     if baseline and not rows["answered"].any() and not _of_baselines(of):
@@ -144,13 +149,13 @@ def primal_sentences(of: "Tables") -> list[str]:
     found = found.set_index("question").to_dict("index")
     texts = []
     for form, matrix in of.matrix.items():
-        groups: dict[str, list[str]] = {AMONG: [], "": [], AT_BASELINE: []}
+        groups: dict[str, list[str]] = {AMONG: [], ABOVE: [], AT_BASELINE: []}
         for question in of.questions(form):
             if answer := found.get(question.name):
-                group = AT_BASELINE if answer["at_baseline"] else AMONG if answer["best"] else ""
+                group = AT_BASELINE if answer["at_baseline"] else AMONG if answer["best"] else ABOVE
                 title = question.title.removesuffix(BOTH)
                 groups[group].append(f"{title} ({answer['text']})")
-        parts = [f"{group} {', '.join(named)}".strip() for group, named in groups.items() if named]
+        parts = [f"{group} {', '.join(named)}" for group, named in groups.items() if named]
         ratio, last = matrix[f"time.{of.suite.cost.middle_length}"].get("primal"), ""
         if parts and ratio is not None and ratio == ratio:
             length = of.suite.cost.middle_length

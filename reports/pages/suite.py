@@ -134,10 +134,10 @@ def tables(
     answers, probes = answers[shown], found.probes()
     of_a_seed = [*OF_A_SEED, *(["best_on_test"] if suite.published else []), *more]
     setting = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
-    machines = layer_costs.of_plan(costs, plan)[["device", "machine", "threads"]]
+    machines = layer_costs.of_suite(costs, suite)[["device", "machine", "threads"]]
     for device, name, threads in machines.values[:1]:
         setting = [device.upper(), *setting, name, threads_of(threads)]
-    of_layers = pd.concat(layer_costs.measured(costs, plan, form) for form in layer_costs.FORMS)
+    of_layers = pd.concat(layer_costs.measured(costs, suite, form) for form in layer_costs.FORMS)
     of_layers = of_layers[of_layers["row"].isin(answers["row"])]
     yours = f"Your runs: {', '.join(sorted(added))}; the others are published." if added else ""
     notes = (outdated_text(found.seeds), outdated_text(of_layers, "costs"), found.left_out,
@@ -216,7 +216,7 @@ def _rendered(template: str, of: Tables, *, has_scaling: bool = False) -> bytes:
         legend.setdefault(column.note, {})[column.heading] = None
     return rendered(
         template, of=of, **of._asdict(), about=about(of), tex=tex,
-        middle=of.suite.cost.middle_length, options=_options(of.suite), sentences=sentences(of),
+        middle=of.suite.cost.middle_length, options=_options(of), sentences=sentences(of),
         legend={"; ".join(headings): note for note, headings in legend.items() if note},
         probe_tables=_probe_tables(of), has_scaling=has_scaling,
         is_partial=bool((of.answers["part"] != "").any()), has_reached=_has_reached(of.answers),
@@ -242,8 +242,11 @@ def _probe_tables(of: Tables) -> list[tuple[str, str]]:
     return found
 
 
-def _options(suite: Suite) -> str:
-    every = (variant for question in suite.questions for variant in question.variants.items())
+def _options(of: Tables) -> str:
+    shown = {name for attention in of.answers["attention"].unique()
+             for name in layer_counts(attention)}  # fmt: skip
+    every = (variant for question in of.suite.questions for variant in question.variants.items()
+             if variant[0] in shown)  # fmt: skip
     texts = {name: ", ".join(map("{}={}".format, of, of.values())) for name, of in every}
     return "; ".join(map(" ".join, texts.items()))
 
@@ -255,14 +258,16 @@ def about(of: Tables) -> list[Line]:
         answers = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
         pairs = of.pairs[of.pairs["question"] == question.name]
         whole = answers[answers["seeds"] > 1]
+        apart = told_apart(whole, pairs, question.ceiling)
+        tested = {*map(frozenset, pairs[["first", "second"]].itertuples(index=False, name=None))}
         recipe = of_recipes[question.name]
         found.append({
             "name": question.name, "title": question.title, "form": of.forms[question.name],
             "asks": question.asks, "note": question.note,
             "training": _training(recipe.train, question.rates),
             "model": _model(recipe.model), "baseline": strongest(answers) or NOTHING,
-            "pairs": math.comb(len(whole), 2), "has_results": len(answers) > 0,
-            "apart": len(told_apart(whole, pairs, question.ceiling)),
+            "pairs": len(tested | apart), "has_results": len(answers) > 0,
+            "apart": len(apart),
         })  # fmt: skip
     return found
 
@@ -271,7 +276,9 @@ def _model(model: Mapping[str, Any]) -> str:
     if not {"depth", "dim", "heads"} <= model.keys():
         return ""
     layers = "1 layer" if model["depth"] == 1 else f"{model['depth']} layers"
-    return f"{layers} of width {model['dim']}, {model['heads']} heads"
+    taps = model.get("short_conv", 0)
+    conv = f", convolution of {taps}" * (taps > 0)
+    return f"{layers} of width {model['dim']}, {model['heads']} heads{conv}"
 
 
 def _training(train: Mapping[str, Any], rates: Sequence[float]) -> str:

@@ -222,13 +222,13 @@ function showAnswer() {
   for (const name of asked.needs.filter((need) => need in table.question_notes))
     parts.push(element("p", `${table.questions[name]}: ${table.question_notes[name]}`, { class: "note" }));
   const notes = Object.entries(result.excluded).map(([group, rows]) => [group, rows.join(", ")]);
-  if (result.dominated.length && count) notes.unshift(["no better in anything", result.dominated.join(", ")]);
+  if (result.dominated.length && count) notes.unshift(["worse, dearer or both", result.dominated.join(", ")]);
   const titles = (names) => names.map((name) => table.questions[name]).join(", ");
   const atBaseline = result.unanswered.filter((name) => !result.not_run.includes(name));
   if (atBaseline.length)
     parts.push(element("p", `No variant is above the baseline of ${titles(atBaseline)}: not used here.`, { class: "note" }));
   if (result.not_run.length)
-    parts.push(element("p", [`No evidence: no variant was run on ${titles(result.not_run)}; to run: `,
+    parts.push(element("p", [`No variant has two seeds of ${titles(result.not_run)}; to run them: `,
       element("code", result.run)], { class: "note" }));
   if (result.inferred.length)
     notes.unshift(["time and memory inferred, as the mean over the layers", result.inferred.join(", ")]);

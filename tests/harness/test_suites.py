@@ -145,7 +145,7 @@ def test_a_file_that_is_no_record_of_costs_is_rejected_before_the_first_run(file
     suite = suites.find(file())
     costs = CostStore.within(store.folder)
     costs.require_writable()
-    path = costs.path(harness.suite.layer_costs(suite.cost, suite.rows[0], "cpu")[0])
+    path = costs.path(harness.suite.layer_costs(suite, suite.rows[0], "cpu")[0])
     path.write_text("{}")
     line = rejected("run", "--suite", file(), "-a", suite.rows[0].attention)
     assert path.name in line and line.endswith("move it away to measure this again")
@@ -405,7 +405,7 @@ def test_the_first_command_has_the_costs_of_each_form_under_its_name(outcomes, m
 
 def test_a_suite_measures_both_forms_of_a_layer_that_has_both():
     suite = suites.find("laptop")
-    rows = (harness.suite.layer_costs(suite.cost, row, "cpu") for row in suite.rows)
+    rows = (harness.suite.layer_costs(suite, row, "cpu") for row in suite.rows)
     specs = [spec for row in rows for spec in row]
     planned = {
         name: {(s.operation, s.causal, s.length) for s in specs if s.attention == name}
@@ -419,13 +419,13 @@ def test_a_suite_measures_both_forms_of_a_layer_that_has_both():
     measured = [spec.options["softmax"] for spec in specs if spec.attention == "softmax"]
     of_plain = {options["backend"] for options in measured if "gate" not in options}
     assert of_plain == {"sdpa", "naive"}
-    of_linear = harness.suite.layer_costs(suite.cost, suites.SuiteRow(attention="linear"), "cpu")
+    of_linear = harness.suite.layer_costs(suite, suites.SuiteRow(attention="linear"), "cpu")
     assert {spec.attention for spec in of_linear} == {"linear"}
     # The cost of a composition is the mean over its layers.
     row = suites.SuiteRow(attention="taylor+local")
     both = [row, suites.SuiteRow(attention="local")]
     alone, *others = (
-        sorted(spec.shape for spec in harness.suite.costs_of_rows(suite.cost, rows, "cpu"))
+        sorted(spec.shape for spec in harness.suite.costs_of_rows(suite, rows, "cpu"))
         for rows in ([row], both, both[::-1], [suites.SuiteRow(attention="taylor"), both[1]])
     )
     assert alone and others == [alone] * 3

@@ -191,7 +191,7 @@ def test_a_crossover_is_shown_within_the_measured_lengths(low, high, text):
 
 @pytest.mark.parametrize(("suite", "level"), [("laptop", "layer"), ("lra", "step")])
 def test_a_suite_has_the_costs_of_its_level_alone(suite, level):
-    assert {*layer_costs.of_plan(published_costs(), find(suite).cost)["level"]} == {level}
+    assert {*layer_costs.of_suite(published_costs(), find(suite))["level"]} == {level}
 
 
 def test_of_costs_of_one_shape_the_best_ratio_is_first():

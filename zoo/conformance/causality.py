@@ -14,7 +14,8 @@ COPIES = 25  # Samples of a batch: many at once are fast, as long as they fit in
 
 # Borders in long inputs, around powers of two, which are sizes of blocks, by length.
 LONG_BORDERS = {
-    LONG: (1, 512, 1000, 1023, 1024, 1025, LONG - 1), LONGER: (256, 2048, 2049, LONGER - 1)
+    LONG: (1, 512, 1000, 1023, 1024, 1025, LONG - 1),
+    LONGER: (256, 1280, 1536, 2048, 2049, LONGER - 1),
 }  # fmt: skip
 
 # Lengths of truncated inputs where not all are tried.

@@ -9,6 +9,7 @@ from torch import Tensor
 from zoo.conformance.configuration import Configuration, Outcome, Setting, differ_by
 from zoo.conformance.side_effects import differences, listed, shared_state, state_of
 from zoo.conformance.tensors import (
+    DIM,
     LENGTH,
     LONG,
     SCATTERED,
@@ -53,11 +54,18 @@ def check_declared_dropout(configuration: Configuration) -> Outcome:
 
     The mean is of a variant that is not stochastic: a slope of 1 to the output without dropout.
     """
+    masks = SCATTERED[2:].expand(DRAWS, -1), None
+    outcomes = [_dropped(configuration, mask) for mask in masks]
+    return min(outcomes, key=lambda outcome: outcome.passed)
+
+
+def _dropped(configuration: Configuration, mask: Tensor | None) -> Outcome:
     x, outputs = random_tokens(1).repeat(DRAWS, 1, 1), []
+    real = ... if mask is None else mask
     plain, dropping = (configuration.layer(dropout=dropout) for dropout in (0.0, DROPOUT))
     for layer, seed in ((plain, 5), (dropping, 5), (dropping, 6)):
         with seeded(seed), torch.no_grad():
-            outputs.append(output(layer, x))
+            outputs.append(output(layer, x, mask)[real].reshape(DRAWS, -1, DIM))
     without, first, second = outputs
     change, declared = distance(first, without), configuration.variant.drops_weights
     detail = f"outputs change by {change:.2g} with dropout; drops_weights={declared}"

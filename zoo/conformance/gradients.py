@@ -58,14 +58,18 @@ def check_parameters(configuration: Configuration) -> Outcome:
     It is the same whatever else requires one, and after other forward passes.
     """
     count, missing, differ = 0, set[str](), set[str]()
-    for short_conv, mask in product((4, 0), (padding_masks()[0], None)):
-        layer, other = (configuration.layer(short_conv=short_conv, seed=seed) for seed in (1, 9))
-        inputs = {"the tokens": random_tokens(3), **dict(layer.named_parameters())}
+    cases = *product((4, 0), (padding_masks()[0], None), (LENGTH,)), (0, None, LONG)
+    for taps, mask, n in cases:
+        layer, other = (
+            configuration.layer(short_conv=taps, max_len=n, seed=seed) for seed in (1, 9)
+        )
+        x = random_tokens(3 if n < LONG else 1, n)
+        inputs = {"the tokens": x, **dict(layer.named_parameters())}
         (tokens, *names), count = inputs, max(count, len(inputs) - 1)
         expected = _gradients_of(layer, inputs, mask, [*inputs])
         bad = {name for name in names if not expected[name].isfinite().all()}
         missing |= bad | {name for name in names if not expected[name].any()}
-        subsets = [tokens], names, *([name] for name in names)
+        subsets = [tokens], names, *([name] for name in names if n < LONG)
         each = [_gradients_of(layer, inputs, mask, subset) for subset in subsets]
         each.append(_gradients_of(layer, inputs, mask, [*inputs], between=(layer, other)))
         differ |= {
@@ -111,7 +115,7 @@ def _gradients_of(
     with seeded(5):
         loss = probe_loss(layer(inputs["the tokens"], mask=mask), mask)
     for other in between:
-        other(random_tokens(3, seed=4).requires_grad_(), mask=mask)
+        other(random_tokens(*inputs["the tokens"].shape[:2], seed=4).requires_grad_(), mask=mask)
     of = [inputs[name] for name in names]
     gradients = (
         torch.autograd.grad(loss, of, materialize_grads=True)
@@ -153,11 +157,11 @@ def _directional(configuration: Configuration, *lengths: int) -> Outcome:
     cases = product(lengths, (False, True), (False, True))
     largest, where = 0.0, ""
     for length, padded, training in cases:
-        if length == LONGER and (padded or not training):
+        if length == LONGER and padded == training:
             continue
         layer, x = configuration.layer(max_len=length), 0.7 * random_tokens(2, length)
         x = x[: 1 if length == LONGER else 2]
-        mask = padding_masks(length)[1][:2] if padded else None
+        mask = padding_masks(length)[1][: len(x)] if padded else None
         inputs, call = _function(layer.train(training), x.requires_grad_(), mask)
         names = ["the tokens", *(name for name, _ in layer.named_parameters())]
         for name, error in zip(names, _errors(inputs, call, mask), strict=True):

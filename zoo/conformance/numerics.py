@@ -35,6 +35,7 @@ LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "transposed": lambda x: x.mT.contiguous().mT,
     "strided": lambda x: torch.stack([x, x], -1)[..., 0],
     "expanded": lambda x: x[:1].expand_as(x),
+    "sequence first": lambda x: x.transpose(0, 1).contiguous().transpose(0, 1),
     "sliced": lambda x: torch.stack([torch.zeros_like(x), x])[1],
 }
 
@@ -91,6 +92,7 @@ def check_layouts(configuration: Configuration) -> Outcome:
     for layout, change in LAYOUTS.items():
         for name, expected, actual in (
             ("tokens", plain, results(change(tokens), None, gradient)),
+            ("padded tokens", padded, results(change(tokens), mask, real)),
             ("mask", padded, results(tokens, change(mask), real)),
             ("gradient", plain, results(tokens, None, change(gradient))),
         ):

@@ -83,7 +83,10 @@ def _low_error(configuration: Configuration, steps: int, setting: Setting) -> fl
 
 
 def check_prefill(configuration: Configuration) -> Outcome:
-    """`prefill`, then steps, give the outputs of steps: a prompt whole, in parts, and padded."""
+    """`prefill`, then steps, give the outputs of steps: a prompt whole, in parts, and padded.
+
+    Behind a prompt of more than 1,000 tokens they give those of the causal forward.
+    """
     x, distances = random_tokens(SAMPLES), []
     for setting in map(configuration.accepted, PREFILL_SETTINGS):
         layer = configuration.layer_for(setting)
@@ -101,6 +104,8 @@ def check_prefill(configuration: Configuration) -> Outcome:
             alone = torch.cat([x[i, real], x[i]])[None]
             found = outputs[i, torch.cat([real, torch.ones_like(real)])]
             distances.append(distance(found, _prefilled(layer, alone, (len(alone[0]),))[0]))
+    layer, x = configuration.layer(max_len=LONG).eval(), random_tokens(1, LONG)
+    distances.append(distance(_prefilled(layer, x, (LONG - 20,)), output(layer, x)))
     return differ_by(distances)
 
 

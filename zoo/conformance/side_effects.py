@@ -1,9 +1,9 @@
-"""What a call of a layer could write to: attributes, inputs, classes, modules, closures."""
+"""What a call of a layer could write to: attributes, inputs, classes, modules, functions."""
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
-from types import CellType, FunctionType
+from collections.abc import Iterable, Iterator, Mapping
+from types import CellType, FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -11,14 +11,15 @@ from torch import Tensor, nn
 
 SHOWN = 5  # Names of what changed, at most, in the detail of a check
 
+LIBRARIES = {torch.__name__, *sys.stdlib_module_names}
+
 
 def state_of(
     layer: nn.Module, inputs: Mapping[str, Tensor | None] | None = None
 ) -> Iterator[tuple[str, Any]]:
-    for path, module in layer.named_modules():
-        yield from _entries(path or "layer", vars(module))
-    for name, tensor in (inputs or {}).items():
-        yield from _entries(name, tensor)
+    packages, seen = _packages(layer), set[int]()
+    for name, value in {"layer": layer, **(inputs or {})}.items():
+        yield from _entries(name, value, packages, seen)
 
 
 def shared_state(layer: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -34,10 +35,11 @@ def shared_state(layer: nn.Module) -> Iterator[tuple[str, Any]]:
         function = getattr(value, "__func__", value)
         if not isinstance(function, FunctionType) or id(function) in namespaces:
             continue
-        package = str(function.__module__).partition(".")[0]
-        if package == torch.__name__ or package in sys.stdlib_module_names:
+        if _package(function) in LIBRARIES:
             continue
-        held = dict(enumerate(map(_content, function.__closure__ or ())))
+        defaults = {"defaults": (function.__defaults__, function.__kwdefaults__)}
+        cells = enumerate(map(_content, function.__closure__ or ()))
+        held = vars(function) | defaults | dict(cells)
         module = function.__globals__
         if id(module) not in namespaces:
             waiting += module.values()
@@ -45,10 +47,25 @@ def shared_state(layer: nn.Module) -> Iterator[tuple[str, Any]]:
         namespaces[id(function)] = function.__qualname__, held
         # A generated function may have a module without a name.
         namespaces[id(module)] = str(module.get("__name__", function.__module__)), module
+    packages, seen = _packages(layer), set[int]()
     for name, namespace in namespaces.values():
-        for key, value in [*namespace.items()]:
-            if not str(key).startswith("__"):
-                yield from _entries(f"{name}.{key}", value)
+        for key, value in _variables(namespace):
+            yield from _entries(f"{name}.{key}", value, packages, seen)
+
+
+def _packages(layer: nn.Module) -> set[str]:
+    # Of the class and its bases, but for the zoo, and for a notebook, which has no file.
+    classes = type(layer).__mro__
+    files = {cls: getattr(sys.modules.get(cls.__module__), "__file__", None) for cls in classes}
+    return {_package(cls) for cls, file in files.items() if file} - LIBRARIES - {"zoo"}
+
+
+def _package(value: Any) -> str:
+    return str(getattr(value, "__module__", "")).partition(".")[0]
+
+
+def _variables(namespace: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    return [(key, value) for key, value in namespace.items() if not str(key).startswith("__")]
 
 
 def _content(cell: CellType) -> Any:
@@ -67,16 +84,35 @@ def listed(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + f" and {others} others" * (others > 0) or "nothing"
 
 
-def _entries(name: str, value: Any, depth: int = 5) -> Iterator[tuple[str, Any]]:
-    # A container may contain itself: `depth` ends that.
-    if depth and isinstance(value, dict | list | tuple | set | deque):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, entry in items:
-            yield from _entries(f"{name}.{key}", entry, depth - 1)
+def _entries(
+    name: str, value: Any, packages: set[str], seen: set[int], depth: int = 20
+) -> Iterator[tuple[str, Any]]:
+    # `seen`: objects refer to each other, and a container may contain itself.
+    parts = None if id(value) in seen or not depth else _parts(value, packages)
+    if parts is not None:
+        seen.add(id(value))
+        for key, part in parts:
+            yield from _entries(f"{name}.{key}", part, packages, seen, depth - 1)
+    elif isinstance(value, Tensor):
+        yield name, value.detach().clone()
+    elif hasattr(type(value), "cache_info"):
+        yield name, value.cache_info().currsize
     else:
-        yield name, value.detach().clone() if isinstance(value, Tensor) else value
+        yield name, value.tobytes() if hasattr(type(value), "tobytes") else value
+
+
+def _parts(value: Any, packages: set[str]) -> Iterable[tuple[Any, Any]] | None:
+    if isinstance(value, dict):
+        return [*value.items()]
+    if isinstance(value, list | tuple | set | deque):
+        return enumerate([*value])
+    followed = _package(value if isinstance(value, type) else type(value)) in packages
+    if followed or isinstance(value, nn.Module | SimpleNamespace):
+        return _variables(getattr(value, "__dict__", {}))
+    return None
 
 
 def _same(before: Any, after: Any) -> bool:
-    both = isinstance(before, Tensor) and isinstance(after, Tensor)
-    return torch.equal(before, after) if both else before is after
+    if isinstance(before, Tensor) and isinstance(after, Tensor):
+        return torch.equal(before, after)
+    return before is after or (isinstance(before, bytes | int) and before == after)

@@ -1,8 +1,11 @@
 """One defect for each check, or for each part of it that could be left out."""
 
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
+from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -55,7 +58,7 @@ def autocast(*_) -> bool:
 
 def stored(x):
     """What is in memory at a transposed tensor, row by row."""
-    if x is None or x.is_contiguous() or x.stride(-2) != 1:
+    if x is None or x.is_contiguous() or x.untyped_storage().nbytes() != x.nbytes:
         return x
     return x.as_strided(x.shape, torch.empty(x.shape, device="meta").stride())
 
@@ -73,6 +76,12 @@ outputs("lengths",
 arguments("memory layouts",
     ReadsStorageFromItsStart=lambda layer, x, context, mask: (
         x.as_strided(x.shape, x.stride(), 0) if x.is_contiguous() else x, context, mask
+    ),
+    ReadsStorageOfPaddedTokens=lambda layer, x, context, mask: (
+        x if mask is None else stored(x), context, mask
+    ),
+    ReadsStorageOfTransposedBatch=lambda layer, x, context, mask: (
+        stored(x) if mask is None and x.stride(-1) == 1 else x, context, mask
     ),
     ReadsStorageOfMask=lambda layer, x, context, mask: (x, context, stored(mask)))
 variant("memory layouts", "ZeroForGradientOfSum", Bidirectional,
@@ -146,12 +155,18 @@ variant("all parameters get gradients", "NeedsGradientOfWeights", Bidirectional,
 inputs("all parameters get gradients",
     KeepsTensorsOnClassWithoutMask=lambda h: h._replace(
         k=KeepsOnClass.apply(h.k) if h.mask is None else h.k.tanh()
+    ),
+    KeepsTensorsOnClassAbove512=lambda h: h._replace(
+        k=KeepsOnClass.apply(h.k) if h.m > 512 else h.k.tanh()
     ))
 inputs("gradients", GradientNaNInEvaluationWithoutMask=wrong(
     lambda h: h.m > 64 and h.mask is None and not h.layer.training, NAN
 ))
 inputs("gradients, long inputs",
-    DetachesKeysBeyond1200Tokens=lambda h: h._replace(k=h.k.detach()) if h.m > 1200 else h)
+    DetachesKeysBeyond1200Tokens=lambda h: h._replace(k=h.k.detach()) if h.m > 1200 else h,
+    DetachesPaddedKeysBeyond1200Tokens=lambda h: (
+        h._replace(k=h.k.detach()) if h.m > 1200 and h.mask is not None else h
+    ))
 inputs("gradients, fp32 and bf16",
     GradientNaNInBf16ModuleWithMask=wrong(lambda h: h.k.dtype == BF16 and h.mask is not None, NAN))
 variant("gradients, backward under autocast", "RoundsProductsOfGradients", Soft,
@@ -252,13 +267,17 @@ variant("rejects packed sequences", "IgnoresSegments", Correct,
 
 
 # Causality, receptive fields and other claims.
-def across_blocks(h):
-    # The last token of a block of 2,048 depends on the next one.
-    if not h.layer.size.causal or h.n <= 2048:
-        return h.y
-    y = h.y.clone()
-    y[:, :, 2047:-1:2048] += 0.1 * h.real[:, :, 2048::2048]
-    return y
+def across_blocks(size):
+    """Heads in which the last token of a block depends on the next one."""
+
+    def change(h):
+        if not h.layer.size.causal or h.n <= size:
+            return h.y
+        y = h.y.clone()
+        y[:, :, size - 1 : -1 : size] += 0.1 * h.real[:, :, size::size]
+        return y
+
+    return change
 
 
 def less_later_tokens(h):
@@ -274,7 +293,8 @@ def of_first_token(h):
 
 outputs("causality", Correct, ScalesByLength=lambda h: h.y * (1 + h.count / 100),
     ScalesByPadding=lambda h: h.y * (1 + (h.m - h.count) / 100))
-outputs("causality, long inputs", Correct, LeaksAcrossBlocksOf2048=across_blocks)
+outputs("causality, long inputs", Correct, LeaksAcrossBlocksOf2048=across_blocks(2048),
+    LeaksAcrossBlocksOf384=across_blocks(384))
 outputs("causality, fp32", Correct, SubtractsLaterTokens=less_later_tokens)
 outputs("causal receptive field", Correct, CausalFormOfFirstToken=of_first_token)
 variant("position sensitivity", "RotatesKeysAlone", Bidirectional,
@@ -330,7 +350,13 @@ def unseeded(h):
     return torch.rand(h.v.shape[-2:], generator=generator) > h.layer.size.dropout
 
 
-CALLS = []
+class Calls:
+    shapes: ClassVar[list] = []
+    count = 0
+
+
+CALLS, COUNTED, COUNTS, NORM = [], Calls(), np.zeros(1), nn.BatchNorm1d(1).double()
+cached = cache(float)
 
 
 outputs("eval is deterministic",
@@ -339,7 +365,10 @@ outputs("no dropout in eval", ScalesByDropoutInEvaluation=lambda h: (
     h.y * (1.0 if h.layer.training else 1 - h.layer.size.dropout)
 ))
 outputs("declared dropout", DROPS, DropsWithoutRescaling=dropped, RescalesByP=rescaled_by_p,
-    DrawsDropoutOnceAShape=drawn_once, IgnoresDropout=lambda h: h.y)
+    DrawsDropoutOnceAShape=drawn_once, IgnoresDropout=lambda h: h.y,
+    DropsWithoutRescalingIfPadded=lambda h: (
+        F.dropout(h.y, h.layer.dropout) if h.mask is None else dropped(h)
+    ))
 outputs("seeded determinism", DrawsUnseededDropout=lambda h: dropped(h, unseeded))
 outputs("train equals eval",
     ScalesInTrainingWithMask=scaled(lambda h: h.layer.training and h.mask is not None))
@@ -351,7 +380,13 @@ writes("side-effect-free forward",
         None if mask is None else mask[:, 0].logical_or_(~mask.any(1))
     ),
     SetsSeed=lambda *_: torch.manual_seed(0),
-    AppendsToListOfModule=lambda layer, x, *_: CALLS.append(x.shape))
+    AppendsToListOfModule=lambda layer, x, *_: CALLS.append(x.shape),
+    AppendsToListOfClass=lambda layer, x, *_: Calls.shapes.append(x.shape),
+    AppendsToDefault=lambda layer, x, *_, shapes=[]: shapes.append(x.shape),
+    CountsInObject=lambda *_: setattr(COUNTED, "count", COUNTED.count + 1),
+    CountsInArray=lambda *_: np.add(COUNTS, 1, out=COUNTS),
+    FillsCacheByValue=lambda layer, x, *_: cached(x.sum().item()),
+    RunsNormOfModule=lambda layer, x, *_: NORM(x.reshape(-1, 1)))
 # Behind a short convolution, as its taps would be.
 variant("state_dict round trip", "NumbersOutsideStateDict", Correct,
     __init__=built(Correct, lambda _, size: {
@@ -442,6 +477,10 @@ variant("prefill equals steps", "PrefillCountsPadding", Recurrent,
     attend_after=lambda self, q, k, v, real, state: Recurrent.attend_after(
         self, q, k, v, None, state
     ))
+variant("prefill equals steps", "ForgetsPromptOf1000Tokens", Recurrent,
+    attend_after=lambda self, q, k, v, real, state: Recurrent.attend_after(
+        self, q, k if k.shape[2] < 1000 else 0 * k, v, real, state
+    ))
 
 
 # Cost.
@@ -450,7 +489,10 @@ def of_every_pair(h):
 
 
 outputs("linear FLOPs", LEAN,
-    QuadraticWithPaddingAbove8192=padded(lambda h: h.y if h.n <= 8192 else of_every_pair(h)))
+    QuadraticWithPaddingAbove8192=padded(lambda h: h.y if h.n <= 8192 else of_every_pair(h)),
+    QuadraticInEvaluationAbove8192=lambda h: (
+        h.y if h.n <= 8192 or h.layer.training else of_every_pair(h)
+    ))
 outputs("linear memory", LEAN, AllocatesEveryPairAbove8192=lambda h: (
     h.y if h.n <= 8192 else h.y * torch.ones(h.n, h.m, dtype=torch.bool).any(1)[:, None]
 ))
