@@ -43,19 +43,17 @@ def suite_frames() -> tuple[Suite, pd.DataFrame, pd.DataFrame]:
                 share = float(np.clip(level + generator.normal(0, 0.02), 0, 1))
                 correct = generator.random(ANSWERS) < share
                 runs.append({
-                    **common, "row": row.label, "attention": row.attention, "role": "final",
-                    "grid": json.dumps({"train.lr": question.rates}), "point": "",
-                    "overrides": "{}", "values": "{}",
-                    "declared": declared(suite)[question.name],
-                    "status": "failed" if failed else "ok", "seed": seed, "metric": "accuracy",
-                    "device": "cpu", "version": "code 1", "outdated": False, "commit": "",
-                    "train.lr": 1e-3, "unit": "%", "better": "higher", "digits": 1, "scale": 100.0,
-                    "exponential": False,
-                    "score": 100 * float(correct.mean()), "started": "2026-11-25T00:00:00Z",
+                    **common, "row": row.label, "attention": row.attention, "seed": seed,
+                    "status": "failed" if failed else "ok", "score": 100 * float(correct.mean()),
                     "sample": CorrectAnswers.pack(correct.tolist(), [1] * ANSWERS),
-                    "baseline": row.attention in ("none", "conv"), "known_failures": 0,
-                    "state_bytes": 1024.0, "parameters": 5e4, "groups": {}, "probes": {},
-                    "train.steps": 600, "evaluations": [], "dev_better": "higher",
+                    "baseline": row.attention in ("none", "conv"), "train.lr": 1e-3,
+                    "grid": json.dumps({"train.lr": question.rates}), "point": "", "role": "final",
+                    "declared": declared(suite)[question.name], "overrides": "{}", "values": "{}",
+                    "metric": "accuracy", "unit": "%", "better": "higher", "digits": 1,
+                    "scale": 100.0, "exponential": False, "dev_better": "higher", "device": "cpu",
+                    "version": "code 1", "outdated": False, "commit": "", "known_failures": 0,
+                    "started": "2026-11-25T00:00:00Z", "state_bytes": 1024.0, "parameters": 5e4,
+                    "groups": {}, "probes": {}, "train.steps": 600, "evaluations": [],
                 })  # fmt: skip
     return suite, pd.DataFrame(runs), pd.DataFrame(baselines)
 
@@ -67,10 +65,9 @@ def published_costs() -> pd.DataFrame:
 
 def random_query(generator: np.random.Generator, questions: list[str]) -> dict[str, Any]:
     """A query of any length, also of one that is not measured."""
-    needs = [name for name in questions if generator.random() < 0.2]
     return {
+        "needs": [name for name in questions if generator.random() < 0.2],
         "length": int(2 ** generator.uniform(7.8, 14.6)),
         "pass": str(generator.choice(["train", "prefill", "decode"])),
         "memory": None if generator.random() < 0.3 else float(2 ** generator.uniform(18, 32)),
-        "needs": needs,
     }

@@ -39,22 +39,14 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "padding", tests]))
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Path:
+def printed(shared_data, tmp_path_factory) -> dict[str, str]:
     # From a copy: a build writes into the folder of its source.
-    folder = tmp_path_factory.mktemp("plugin")
-    source, target = folder / "source", folder / "site"
-    source.mkdir()
+    source, installed, folder = map(tmp_path_factory.mktemp, ("source", "site", "work"))
     for name in FILES:
         (source / name).write_bytes((PLUGIN / name).read_bytes())
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-    pip += ["--no-index", "--disable-pip-version-check", "--target", str(target), str(source)]
+    pip += ["--no-index", "--disable-pip-version-check", "--target", str(installed), str(source)]
     subprocess.run(pip, check=True, capture_output=True)
-    return target
-
-
-@pytest.fixture(scope="module")
-def printed(installed, shared_data, tmp_path_factory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("work")
     # Under another name: the installed module must not be what is checked.
     (folder / "loose.py").write_bytes((PLUGIN / "attention_free.py").read_bytes())
     loose = f"{COMMANDS[0].replace('attention_free:', 'loose:')} --only 'padding invariance'"
@@ -84,11 +76,9 @@ def test_the_page_shows_the_files_of_its_examples_and_the_commands_that_are_test
     text = RECURRENCE.read_text("utf-8")
     assert len(text[text.index("class ") :].splitlines()) <= 30
     assert COMMANDS == [
-        "check attention_free:AttentionFree",
-        "check aft-simple",
-        "run --task listops --attention aft-simple,softmax,none",
-        "report",
-    ]
+        "check attention_free:AttentionFree", "check aft-simple",
+        "run --task listops --attention aft-simple,softmax,none", "report",
+    ]  # fmt: skip
 
 
 sys.path.append(str(RECURRENCE.parent))
@@ -105,14 +95,12 @@ def test_the_recurrence_passes_every_check(configuration, check, no_type_checks)
 def test_the_plug_in_is_created_and_listed_by_its_name_and_passes_the_checks(printed):
     assert printed["create"].startswith("AttentionFree(")
     (row,) = [line for line in printed["list"].splitlines() if line.startswith("aft-simple")]
-    summary = "AFT-simple: the weights of the values do not depend on the query"
-    assert row.split(maxsplit=1)[1] == summary
+    assert row.split(maxsplit=1)[1].startswith("AFT-simple: ")
     entry = json.loads(printed["entry"])
     assert (entry["cross"], entry["linear"], entry["causal"]) == (True, True, False)
     assert entry["paper"] == "Zhai et al., 2021, arXiv 2105.14103"
     results = json.loads(printed["check"])["rows"]
-    assert [result["check"] for result in results if not result["passed"]] == []
-    assert len(results) > 15
+    assert len(results) > 15 and all(result["passed"] for result in results)
     assert "AttentionFree: padding invariance" in printed["loose"]
     assert " passed" in printed["tests"]
 

@@ -13,10 +13,8 @@ from zoo.encoder import EncoderLayer
 from zoo.variants import fla, variants
 from zoo.variants.softmax import Softmax, xformers_failure
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+NO_DEVICE = not torch.cuda.is_available()
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(NO_DEVICE, reason="no CUDA device")]
 
 # Layers of flash-linear-attention have no CPU form, and no double precision.
 LAYERS = [name for name, variant in variants.items() if issubclass(variant, fla.FlashLinear)]

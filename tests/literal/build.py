@@ -24,46 +24,26 @@ class LiteralClassifier(nn.Module):
 
 def build(spec: RunSpec, task: Task) -> LiteralClassifier:
     model, options = spec.model, options_of(spec).get("primal", {})
-    published = {"projections": "auto", "trace": "weights", "ksvd_mean": "batch"}
-    if (
-        spec.attention not in ("primal", "softmax+primal")
-        or task.causal
-        or model.attention_dropout
-        or model.positions != "learned"
-        or {name: options[name] for name in published} != published
-    ):
+    published = {"projections": "auto", "trace": "weights", "ksvd_mean": "batch"}.items()
+    is_usual = spec.attention in ("primal", "softmax+primal") and published <= options.items()
+    if not is_usual or task.causal or model.attention_dropout or model.positions != "learned":
         raise UserError(
             f"the literal model is written for primal and softmax+primal as published, and not for "
             f"{spec.attention} on {task.key} with {dict(options)}; use the defaults"
         )
-    return LiteralClassifier(
-        Config(
-            vocabulary=task.vocabulary,
-            classes=task.classes,
-            max_len=task.max_len,
-            attention=spec.attention,
-            rank=options["rank"],
-            eta=options["eta"],
-            rank_multi=options["rank_multi"],
-            sequences=task.sequences,
-            depth=model.depth,
-            dim=model.dim,
-            heads=model.heads,
-            feed_forward=model.feed_forward,
-            head=model.head,
-            dropout=model.dropout,
-        )
-    )
+    sizes = ("depth", "dim", "heads", "feed_forward", "head", "dropout")
+    return LiteralClassifier(Config(
+        vocabulary=task.vocabulary, classes=task.classes, max_len=task.max_len,
+        sequences=task.sequences, attention=spec.attention,
+        **{name: options[name] for name in ("rank", "eta", "rank_multi")},
+        **{name: getattr(model, name) for name in sizes},
+    ))  # fmt: skip
 
 
 def translated(literal: LiteralClassifier, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     remaining, converted = dict(tensors), {}
 
-    def linear(ours: str, theirs: str) -> None:
-        for kind in ("weight", "bias"):
-            converted[f"{theirs}.{kind}"] = remaining.pop(f"{ours}.{kind}")
-
-    def stacked(ours: str, theirs: list[str]) -> None:
+    def linear(ours: str, *theirs: str) -> None:
         for kind in ("weight", "bias"):
             chunks = remaining.pop(f"{ours}.{kind}").chunk(len(theirs))
             names = (f"{name}.{kind}" for name in theirs)
@@ -74,14 +54,14 @@ def translated(literal: LiteralClassifier, tensors: dict[str, Tensor]) -> dict[s
     for i, layer in enumerate(literal.model.layers):
         at, attention = f"layers.{i}", f"layers.{i}.attention"
         if isinstance(layer.attention, PrimalAttention):
-            stacked(f"{attention}.query_key", [f"{attention}.W_q", f"{attention}.W_k"])
+            linear(f"{attention}.query_key", f"{attention}.W_q", f"{attention}.W_k")
             w_e, w_r = remaining.pop(f"{attention}.directions")
             converted |= {f"{attention}.W_e": w_e, f"{attention}.W_r": w_r}
             converted[f"{attention}.Lambda"] = remaining.pop(f"{attention}.scales")
             linear(f"{attention}.merge", f"{attention}.C")
         else:
             linear(f"{attention}.query", f"{attention}.W_q")
-            stacked(f"{attention}.context", [f"{attention}.W_k", f"{attention}.W_v"])
+            linear(f"{attention}.context", f"{attention}.W_k", f"{attention}.W_v")
         linear(f"{attention}.out", f"{attention}.O")
         linear(f"{at}.attention_norm", f"{at}.attention_norm")
         linear(f"{at}.feed_forward_norm", f"{at}.feed_forward_norm")

@@ -7,12 +7,13 @@ import torch
 from torch import nn
 
 from harness.model import Classifier, build_model
-from harness.records.spec import Encoder, Question, RunSpec, TaskSpec, TrainSpec
+from harness.records.spec import Question, RunSpec, TaskSpec
 from tasks import Task
 from tasks.contract import Batch
 from tasks.lra.image import Image
 from tasks.lra.retrieval import Retrieval
 from tasks.lra.text import Text
+from tests.harness.specs import encoder, recipe
 from tests.literal.build import LiteralClassifier, build, translated
 from zoo.composition import Composition
 
@@ -25,14 +26,8 @@ def spec_of(task: Task, attention: str, dropout: float = 0.0, **options) -> RunS
     question = Question(
         name="literal", recipe="laptop",
         task=TaskSpec(name=task.name, key=task.key, options=task.options),
-        model=Encoder(
-            depth=2, dim=64, heads=2, feed_forward=128, head=128, dropout=dropout,
-            attention_dropout=0.0, positions="learned",
-        ),
-        train=TrainSpec(
-            batch=EXAMPLES, steps=1, warmup=0, lr=1e-3, betas=(0.9, 0.999), cycle_momentum=True,
-            eps=1e-6, weight_decay=0.0, evaluations=1, precision="fp32", compiled=False,
-        ),
+        model=encoder(dim=64, feed_forward=128, head=128, dropout=dropout),
+        train=recipe(steps=1, warmup=0),
     )  # fmt: skip
     return RunSpec(
         question=question, attention=attention, layers=composition.layers(2),
@@ -67,11 +62,10 @@ def losses_and_gradients(model: nn.Module, batch: Batch) -> dict[str, tuple[floa
     torch.manual_seed(5)
     scores, losses = model(batch)
     losses = {"task": nn.functional.cross_entropy(scores, batch.targets), **losses}
-    parameters = dict(model.named_parameters())
-    results = {}
+    parameters, results = dict(model.named_parameters()), {}
+    options = {"retain_graph": True, "materialize_grads": True}
     # Each loss by itself: a large gradient of one would hide a wrong one of the other.
     for name, loss in losses.items():
-        options = {"retain_graph": True, "materialize_grads": True}
         gradients = torch.autograd.grad(loss, list(parameters.values()), **options)
         results[name] = (loss.item(), dict(zip(parameters, gradients, strict=True)))
     return results

@@ -16,7 +16,7 @@ from harness.records.answers import ClusterValues, CorrectAnswers
 from reports.advice import advice_text, advise, bytes_in, bytes_text, choices, table
 from reports.advice.rules import OF_NEEDS, key_of
 from reports.advice.table import _bounds, _resampled, unfinished
-from reports.layer_costs import PYTORCH
+from reports.layer_costs import FORMS, PYTORCH
 from reports.statistics import score_groups
 from reports.suite_results import SuiteResults, results
 from tests.conftest import one_line
@@ -31,13 +31,12 @@ def row(
     """A row that answers `recall`; its timings differ by 1 %."""
     points = [[n, t, 0.99 * t, 1.01 * t, memory, t / 1000] for n, t in times.items()]
     return {
-        "row": name, "attention": name, "parts": [name], "set": [], "causal": 1,
+        "row": name, "attention": name, "parts": [name], "set": [], "family": "", "causal": 1,
         "bidirectional": 1, "uses": {"bidirectional": ["layer"]}, "linear": 1, "recurrent": 1,
-        "family": "", "points": {"train": points},
-        "inferred": 0, "crossovers": {}, "unfinished": {}, "bounds": [], "z": [100, -100],
-        "states": {"recall": "ok"}, "solved": {"recall": 0}, "texts": {"recall": "90.0"},
-        "groups": {"recall": rank_group},
-        "ranges": {"recall": [-rank_group, -rank_group, ""]}, "seeds": {"recall": 3},
+        "points": {"train": points}, "inferred": 0, "crossovers": {}, "unfinished": {},
+        "bounds": [], "z": [100, -100], "states": {"recall": "ok"}, "solved": {"recall": 0},
+        "texts": {"recall": "90.0"}, "groups": {"recall": rank_group}, "seeds": {"recall": 3},
+        "ranges": {"recall": [-rank_group, -rank_group, ""]},
         "draws": {"recall": f"{rank_group}{rank_group}"}, **fields,
     }  # fmt: skip
 
@@ -46,12 +45,10 @@ def table_with(*rows: Values) -> Values:
     lengths = sorted({int(point[0]) for row in rows for point in row["points"].get("train", [])})
     return {
         "suite": "laptop@3", "questions": {"recall": "recall", "state": "state"},
-        "usable": ["recall"], "not_run": [],
-        "forms": {"recall": "bidirectional", "compose": "bidirectional", "image": "bidirectional",
-                  "state": "causal"},
+        "usable": ["recall"], "not_run": [], "notes": [], "units": {"train": "ratio"},
+        "forms": {"state": "causal", **dict.fromkeys(("recall", "compose", "image"), FORMS[1])},
         "steps": {"recall": 600, "state": 500}, "question_notes": {"recall": "More steps help."},
-        "notes": [],
-        "units": {"train": "ratio"}, "lengths": {"train": lengths}, "rows": list(rows),
+        "lengths": {"train": lengths}, "rows": list(rows),
         "setting": {"dim": 64, "heads": 2, "precision": "fp32", "batch": {"train": "1"}},
     }  # fmt: skip
 
@@ -84,6 +81,10 @@ def test_membership_is_the_share_of_draws_and_ties_are_named():
     found = advise(table_with(first, second), query())
     assert names(found) == ["b"]
     assert found["members"][0]["tied"] == ["a"]
+    for group, time in ((2, 1.0), (1, 1.5)):  # its result or its time differs
+        other = row("b", group, {1024: time})
+        (member, *_) = advise(table_with(row("a", 1, {1024: 1.0}), other), query())["members"]
+        assert (member["row"], member["tied"]) == ("a", [])
     third = row("c", 1, {1024: 0.9}, z=[2000, 0])
     found = advise(table_with(first, third), query())
     assert [member["probability"] for member in found["members"]] == [0.5]
@@ -138,11 +139,12 @@ def test_a_question_that_no_row_answers_is_not_used():
         assert "no evidence" in advise(values, query(needs=[name]))["refused"]
 
 
-def test_results_of_one_seed_and_inferred_costs_are_marked():
-    mean = row("a+b", 1, {1024: 1.0}, inferred=1)
-    single = row("c", 2, {1024: 0.5}, seeds={"recall": 1})
+def test_results_of_one_seed_inferred_costs_and_bounds_in_the_setting_asked_are_marked():
+    mean = row("a+b", 1, {1024: 1.0}, inferred=1, bounds=["decode", "train causal"])
+    single = row("c", 2, {1024: 0.5}, seeds={"recall": 1}, bounds=["train"])
     found = advise(of := table_with(mean, single), query())
     assert found["inferred"] == ["a+b"]
+    assert {of["row"]: of["bound"] for of in found["members"]} == {"a+b": 0, "c": 1}
     lines = advice_text(of, query(), found, why=True).splitlines()
     marks = {line.split()[0]: "1 seed" in line for line in lines if line}
     assert (marks["a+b"], marks["c"]) == (False, True)
@@ -162,60 +164,45 @@ def test_one_row_is_recommended_the_fastest_of_the_best_and_where_it_can_be_used
     assert advise(table_with(), query())["recommended"] == ""
 
 
-@pytest.mark.parametrize(("ranges", "expected"), [
+@pytest.mark.parametrize(("ranges", "times", "expected"), [
     # c differs from a, and begins a group; b, below c, shares a letter with a.
-    (([85, 95, "A"], [60, 88, "AB"], [84, 84, "B"]), "b"),
-    (([85, 95, "A"], [60, 88, "B"], [84, 84, "B"]), "a"),
-    (([80, 95, ""], [60, 88, ""], [82, 84, ""]), "a"),
+    (([85, 95, "A"], [60, 88, "AB"], [84, 84, "B"]), (1.0, 0.5, 0.6), "b"),
+    (([85, 95, "A"], [60, 88, "B"], [84, 84, "B"]), (1.0, 0.5, 0.6), "a"),
+    (([80, 95, ""], [60, 88, ""], [82, 84, ""]), (1.0, 0.5, 0.6), "a"),
+    # Of about the same time, the row of the better group.
+    ([[80, 90, "A"]] * 2, (1.0, 0.96), "a"), ([[80, 90, "A"]] * 2, (1.0, 0.9), "b"),
 ])  # fmt: skip
-def test_the_fastest_row_that_no_record_tells_from_the_best_one_is_recommended(ranges, expected):
-    times, memory = {"a": 1.0, "b": 0.5, "c": 0.6}, {"a": 100.0, "b": 50.0, "c": 40.0}
-    rows = [
-        row(name, group, {1024: times[name]}, memory=memory[name], ranges={"recall": ends})
-        for name, group, ends in zip(times, (1, 2, 2), ranges, strict=True)
-    ]  # fmt: skip
+def test_the_fastest_of_the_rows_that_are_as_good_is_recommended(ranges, times, expected):
+    columns = zip("abc", (1, 2, 2), (100.0, 50.0, 40.0), times, ranges, strict=False)
+    rows = [row(name, group, {1024: time}, memory=memory, ranges={"recall": ends})
+            for name, group, memory, time, ends in columns]  # fmt: skip
     found = advise(table_with(*rows), query())
-    assert found["recommended"] == expected and names(found) == ["b", "c", "a"]
-
-
-@pytest.mark.parametrize(("time", "expected"), [(0.96, "a"), (0.9, "b")])
-def test_of_about_the_same_time_the_row_of_the_better_group_is_recommended(time, expected):
-    ranges = {"recall": [80, 90, "A"]}
-    rows = [row(name, group, {1024: of}, ranges=ranges) for name, group, of in
-            (("a", 1, 1.0), ("b", 2, time))]  # fmt: skip
-    assert advise(table_with(*rows), query())["recommended"] == expected
+    assert found["recommended"] == expected
+    assert names(found) == [name for _, name in sorted(zip(times, "abc", strict=False))]
 
 
 def test_rows_that_solve_a_question_are_inseparable_and_differ_from_one_that_does_not():
     ends = {"a": [99, 99, "A"], "b": [98, 98, "B"], "c": [98, 99, "AB"]}
-    rows = [
-        row(name, 1, {1024: 1.0}, memory=memory, ranges={"recall": ends[name]},
-            solved={"recall": int(name != "c")})
-        for name, memory in (("a", 1.0), ("b", 1.0), ("c", 1.0))
-    ]  # fmt: skip
+    rows = [row(name, 1, {1024: 1.0}, ranges={"recall": ends[name]},
+                solved={"recall": int(name != "c")}) for name in ends]  # fmt: skip
     members = {of["row"]: of["inseparable"] for of in advise(table_with(*rows), query())["members"]}
     assert members == {"a": ["b"], "b": ["a"], "c": []}
-    both = [{**of, **{name: {**of[name], "copy": of[name]["recall"]} for name in OF_NEEDS},
-             "states": {"recall": "ok", "copy": "ok"}, "draws": {"recall": "11", "copy": "11"},
-             "solved": {"recall": 1, "copy": 0}}
-            for of in rows[:2]]  # fmt: skip
     # One needed question on which two rows differ is enough.
-    both[0]["ranges"] = {**both[0]["ranges"], "copy": [9, 9, ""]}
-    both[1]["ranges"] = {**both[1]["ranges"], "copy": [7, 7, ""]}
-    values = table_with(*both) | {"usable": ["recall", "copy"]}
-    values["forms"]["copy"] = "bidirectional"
-    values["questions"]["copy"] = "copy"
-    found = advise(values, query(needs=["recall", "copy"]))
+    both = [{**of, **{name: {**of[name], "image": of[name]["recall"]} for name in OF_NEEDS},
+             "states": {"recall": "ok", "image": "ok"}, "draws": {"recall": "11", "image": "11"},
+             "ranges": {**of["ranges"], "image": [end, end, ""]},
+             "solved": {"recall": 1, "image": 0}}
+            for end, of in ((9, rows[0]), (7, rows[1]))]  # fmt: skip
+    values = table_with(*both) | {"usable": ["recall", "image"]}
+    found = advise(values, query(needs=["recall", "image"]))
     assert [of["inseparable"] for of in found["members"]] == [[], []]
 
 
 def test_the_site_recommends_by_the_largest_memory_that_is_left():
-    memory, times = {"a": 300.0, "b": 200.0, "c": 100.0}, {"a": 0.5, "b": 0.8, "c": 0.9}
-    rows = [row(name, 1, {1024: times[name]}, memory=memory[name]) for name in memory]
+    costs = (("a", 0.5, 300.0), ("b", 0.8, 200.0), ("c", 0.9, 100.0))
+    rows = [row(name, 1, {1024: time}, memory=memory) for name, time, memory in costs]
     (found,) = (of for of in choices(table_with(*rows))["results"].values() if of["members"])
-    assert {of["row"]: of["recommended"] for of in found["members"]} == {
-        name: name for name in "abc"
-    }
+    assert {of["row"]: of["recommended"] for of in found["members"]} == {n: n for n in "abc"}
     assert all(of["sentence"].startswith(f"Use {of['row']} ") for of in found["members"])
 
 
@@ -262,19 +249,20 @@ def test_losses_are_ranked_among_themselves_where_a_baseline_is_better_than_all(
         ClusterValues(sizes=(1,) * answers.count, sums=(*(1 + (answers.cluster_sums() == 0)),))
         for answers in runs["sample"]
     ]
-    runs = runs.assign(better="lower", scale=1.0, unit="nats", sample=losses)
     # A model without attention is one by its record, whatever its name.
     models = ("conv", "none", "linear")
-    runs["baseline"] = runs["row"].isin(models)
+    runs = runs.assign(
+        better="lower", scale=1.0, unit="nats", sample=losses, baseline=runs["row"].isin(models)
+    )
     rules = [baselines.assign(score=0.5), baselines.assign(name="constant", score=3.0)]
     found = results(runs, suite, pd.concat(rules))
     answers, values = found.answers(), table_of(found)
     compared = answers[answers["seeds"] > 1]
     assert compared["at_baseline"].all() and (compared["rank_group"] != "").all()
     assert values["usable"] == [question.name for question in suite.questions]
-    assert {*values["question_notes"]} == {*values["usable"]}
-    notes = values["question_notes"].values()
-    assert all("baseline most frequent (0.500)" in text for text in notes)
+    notes = values["question_notes"]
+    assert {*notes} == {*values["usable"]}
+    assert all("baseline most frequent (0.500)" in text for text in notes.values())
     rows = {row["row"]: row["states"] for row in values["rows"]}
     with_attention = compared[~compared["row"].isin(models)]
     assert {rows[row][name] for row, name in with_attention[["row", "question"]].values} == {"ok"}
@@ -318,7 +306,7 @@ def test_costs_of_pytorch_operations_are_bounds_but_for_decoding():
     assert ("train" in keys["softmax"], "train" in keys["softmax+primal"]) == (False, True)
 
 
-def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it():
+def test_a_question_without_a_form_of_a_row_is_impossible_and_one_without_baselines_not_run():
     forms = {"linear": {"bidirectional": False}, "cosine": {"causal": False}}
     suite, runs, baselines = suite_frames()
     without_runs = results(runs[:0], suite, baselines)
@@ -329,6 +317,11 @@ def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it
     pairs = product(("linear", "cosine"), ("bidirectional-histogram", "parity"))
     states = [rows[name][question] for name, question in pairs]
     assert states == ["impossible", "missing", "missing", "impossible"]
+    # Nothing is known of a row without baselines.
+    others = results(runs, suite, baselines[baselines["data"] != "language"])
+    found = table_of(others, cost=False)
+    assert {row["states"]["language"] for row in found["rows"]} == {"missing", "part"}
+    assert found["not_run"] == ["language"]
 
 
 def test_a_length_that_one_backend_finishes_is_finished():
@@ -337,14 +330,6 @@ def test_a_length_that_one_backend_finishes_is_finished():
         "status": ["ok", "ok", "ok", "out_of_memory", "timeout", "out_of_memory"],
     })  # fmt: skip
     assert unfinished(costs) == {key_of("train", True): 16384}
-
-
-def test_nothing_is_known_of_a_row_without_baselines():
-    suite, runs, baselines = suite_frames()
-    others = results(runs, suite, baselines[baselines["data"] != "language"])
-    found = table_of(others, cost=False)
-    assert {row["states"]["language"] for row in found["rows"]} == {"missing", "part"}
-    assert found["not_run"] == ["language"]
 
 
 def test_a_score_of_one_seed_is_drawn_from_its_interval_and_of_several_from_the_seeds():
@@ -395,20 +380,6 @@ def test_rows_that_solve_it_are_the_first_group_and_better_scores_of_others_come
     for of in learned.itertuples():
         assert (groups[of.row][of.question] == 1) == (of.Index in {*worst})
     assert len(learned) > len(worst)
-
-
-@pytest.mark.parametrize(("group", "time", "tied"), [(1, 1.0, ["b"]), (2, 1.0, []), (1, 1.5, [])])
-def test_rows_are_tied_if_neither_results_nor_times_differ(group, time, tied):
-    rows = row("a", 1, {1024: 1.0}), row("b", group, {1024: time})
-    first = advise(table_with(*rows), query())["members"][0]
-    assert (first["row"], first["tied"]) == ("a", tied)
-
-
-def test_a_time_is_a_bound_only_in_the_setting_that_is_asked():
-    bounds = {"a": ["decode", "train causal"], "b": ["train"]}
-    rows = [row(name, 1, {1024: 1.0}, bounds=found) for name, found in bounds.items()]
-    members = advise(table_with(*rows), query())["members"]
-    assert {of["row"]: of["bound"] for of in members} == {"a": 0, "b": 1}
 
 
 @pytest.mark.parametrize(("better", "sign"), [("higher", 1), ("lower", -1)])

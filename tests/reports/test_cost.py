@@ -7,15 +7,8 @@ import pytest
 
 from harness.records.frame import of_costs
 from harness.records.suites import find
-from reports import cost
-from reports.layer_costs import (
-    Crossover,
-    crossover,
-    exponent,
-    of_suite,
-    preferred_first,
-    with_compositions,
-)
+from reports import cost, layer_costs
+from reports.layer_costs import Crossover, crossover, exponent, with_compositions
 from tests.reports.conftest import changed, snapshot
 from tests.reports.conftest import make_cost as record
 from tests.suite_frames import published_costs
@@ -47,6 +40,9 @@ def test_a_row_has_exponents_of_one_sample_and_its_crossovers():
     assert [fitted.value for fitted in rows["time"]] == pytest.approx([1, 2])
     assert rows.loc["linear", "faster"][:2] == pytest.approx((900, 1200), rel=0.001)
     assert rows.loc["linear", "smaller"].text == "below 256"
+    large = changed(record("linear", 256), "measured", memory_ratio=2.0)
+    (sweep,) = sweeps(large, *(record("linear", n) for n in LENGTHS[1:])).values()
+    assert cost.rows(sweep).loc["linear", "smaller"].text == "362"
 
 
 def store():
@@ -88,32 +84,19 @@ def test_what_computes_a_row_is_named(spec, backend, expected):
     assert found.computed_by == expected
 
 
-def test_a_crossover_in_memory_is_where_its_ratio_is_one():
-    ratios = zip(LENGTHS, (2.0, 0.5, 0.5, 0.5), strict=True)
-    costs = (changed(record("linear", n), "measured", memory_ratio=ratio) for n, ratio in ratios)
-    (sweep,) = sweeps(*costs).values()
-    assert cost.rows(sweep).loc["linear", "smaller"].text == "362"
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"operation": "forward"}, {"dim": 128}, {"machine": "other"}, {"threads": 1},
-     {"batching": "2"}, {"precision": "bf16"}, {"causal": True},
-     {"level": "step", "model": MODEL}],
-    ids=str,
-)  # fmt: skip
-def test_costs_of_different_settings_are_in_different_sweeps(changes):
-    assert len(sweeps(record("linear", 256), record("linear", 256, **changes))) == 2
+def test_costs_of_different_settings_are_in_different_sweeps():
+    changes = (
+        {}, {"operation": "forward"}, {"dim": 128}, {"machine": "other"}, {"threads": 1},
+        {"batching": "2"}, {"precision": "bf16"}, {"causal": True},
+        {"level": "step", "model": MODEL},
+    )  # fmt: skip
+    assert len(sweeps(*(record("linear", 256, **of) for of in changes))) == len(changes)
 
 
 def test_sweeps_of_different_models_have_different_titles():
     models = [MODEL, {**MODEL, "recompute": "layer"}, {**MODEL, "dropout": 0.0}]
     titles = {*sweeps(*(record("linear", 256, level="step", model=model) for model in models))}
-    assert len(titles) == 3
-    assert (
-        "training, step, bidirectional: tokens=2048, dim=64, heads=2, depth=2, feed_forward=128, "
-        "dropout=0.1, recompute=layer, head=128, fp32; CPU, 2 threads"
-    ) in titles
+    assert len(titles) == 3 and any("dropout=0.1, recompute=layer" in title for title in titles)
 
 
 def test_the_figure_has_a_curve_of_each_row_for_time_and_memory():
@@ -122,13 +105,10 @@ def test_the_figure_has_a_curve_of_each_row_for_time_and_memory():
     # Milliseconds of one sample.
     assert curves["linear"] == [[n, pytest.approx(1000 * n / 2048)] for n in LENGTHS]
     # A sample of 2,048 tokens allocates one MiB.
-    assert [line.get_ydata().tolist() for line in memory.get_lines()] == [
-        [n / 2048 for n in LENGTHS]
-    ] * 2
-    stars = [line for line in time.get_lines() if line.get_marker() == "*"]
-    assert [line.get_xdata()[0] for line in stars] == pytest.approx(
-        [math.sqrt(900 * 1200)], rel=0.01
-    )
+    sizes = [line.get_ydata().tolist() for line in memory.get_lines()]
+    assert sizes == [[n / 2048 for n in LENGTHS]] * 2
+    (star,) = (line.get_xdata()[0] for line in time.get_lines() if line.get_marker() == "*")
+    assert star == pytest.approx(math.sqrt(900 * 1200), rel=0.01)
     assert (time.get_xscale(), time.get_yscale()) == ("log", "log")
 
 
@@ -149,10 +129,10 @@ def test_the_page_begins_with_training_as_the_matrix_has_it():
         {"batching": "tokens=16384"},
     )  # fmt: skip
     page = cost.files(of_costs([record("linear", 256, **of) for of in settings]))["cost.md"]
-    heads = [line for line in page.decode().splitlines() if line.startswith("## ")]
-    kinds = ("training, layer", "decoding", "training, layer", "How it was measured")
-    assert all(kind in head for kind, head in zip(kinds, heads, strict=True))
-    assert "dim=64" in heads[0] and "dim=32" in heads[2]
+    *heads, _ = [line for line in page.decode().splitlines() if line.startswith("## ")]
+    parts = (("training, layer", "dim=64"), ("decoding",), ("training, layer", "dim=32"))
+    for head, texts in zip(heads, parts, strict=True):
+        assert all(text in head for text in texts)
 
 
 def test_a_composition_without_costs_has_the_mean_over_its_layers():
@@ -170,15 +150,12 @@ def test_a_composition_without_costs_has_the_mean_over_its_layers():
     assert with_compositions(found, {"a": "a"}, depth=2) is found
 
 
-@pytest.mark.parametrize("power", [0.0, 1.0, 1.5, 2.0])
-def test_a_power_law_has_its_exponent_and_no_width(power):
-    fitted = exponent({n: 3e-6 * n**power for n in COUNTS})
-    assert fitted and fitted == pytest.approx((power, power, power), abs=1e-6)
-
-
-def test_only_the_longest_lengths_are_fitted_and_two_have_no_exponent():
-    costs = {n: max(2048**2, n**2) * 1.0 for n in [256, 1024, 2048, 4096, 8192, 16384]}
-    fitted = exponent(costs)
+def test_a_power_law_has_its_exponent_and_no_width_and_two_lengths_have_none():
+    for power in (0.0, 1.0, 1.5, 2.0):
+        fitted = exponent({n: 3e-6 * n**power for n in COUNTS})
+        assert fitted and fitted == pytest.approx((power, power, power), abs=1e-6)
+    # Only the longest lengths are fitted.
+    fitted = exponent({n: max(2048.0, n) ** 2 for n in [256, 1024, 2048, 4096, 8192, 16384]})
     assert fitted and fitted.value == pytest.approx(2.0)
     assert exponent({256: 1.0, 512: 2.0}) is None
 
@@ -214,7 +191,7 @@ def test_a_crossover_is_shown_within_the_measured_lengths(low, high, text):
 
 @pytest.mark.parametrize(("suite", "level"), [("laptop", "layer"), ("lra", "step")])
 def test_a_suite_has_the_costs_of_its_level_alone(suite, level):
-    assert {*of_suite(published_costs(), find(suite))["level"]} == {level}
+    assert {*layer_costs.of_suite(published_costs(), find(suite))["level"]} == {level}
 
 
 def test_of_costs_of_one_shape_the_best_ratio_is_first():
@@ -222,4 +199,4 @@ def test_of_costs_of_one_shape_the_best_ratio_is_first():
         "row": ["slow process", "fast process", "no ratio", "old"], "seconds": [1.1, 1.0, 0.1, 0.1],
         "ratio": [1.0, 1.1, math.nan, 0.5], "outdated": [False, False, False, True],
     })  # fmt: skip
-    assert [*preferred_first(costs)["row"]] == [*costs["row"]]
+    assert [*layer_costs.preferred_first(costs)["row"]] == [*costs["row"]]

@@ -97,7 +97,7 @@ def test_the_heat_map_has_a_bar_for_each_cost_and_is_lightest_at_a_baseline(suit
 def test_a_field_is_grey_where_a_run_is_missing_and_blank_where_none_is_possible(suite_frames):
     of = suite_frames.tables()
     title = of.suite.question("copy").title
-    gone = (of.answers["row"] == "primal") & (of.answers["question"] == "copy")
+    gone = of.answers.eval("row == 'primal' and question == 'copy'")
     without = of._replace(answers=of.answers.assign(mean=of.answers["mean"].where(~gone)))
     for missing in ([], [("primal", title)]):
         (axes,) = figure_of(heat_map.draw, without._replace(missing=missing)).axes
@@ -133,19 +133,15 @@ def files_of_suite(suite_frames) -> dict[str, bytes]:
     return files(tables(suite, *frames, described()), latex=False)
 
 
-def files_of_study() -> dict[str, bytes]:
-    frame = pd.DataFrame({"name": [HARD], "value": [1.0]})
-    panel = (HARD, lambda axes: axes.plot([0, 1], [0, 1], label=HARD), 1)
-    return study_files("a", "# Head\n", [(HARD, frame, HARD)], [panel], frame)
-
-
+STUDY = pd.DataFrame({"name": [HARD], "value": [1.0]})
+PANEL = (HARD, lambda axes: axes.plot([0, 1], [0, 1], label=HARD), 1)
 FILES = {
     "cost": lambda _, step: cost.files(
         of_costs([make_cost(a, n) for a in ("softmax", HARD) for n in LENGTHS][::step])
     ),
     "curves": lambda _, step: curves.files(*frames([make_record(), make_record(HARD)][::step])),
     "mine": lambda suite_frames, _: files_of_suite(suite_frames),
-    "a": lambda *_: files_of_study(),
+    "a": lambda *_: study_files("a", "# Head\n", [(HARD, STUDY, HARD)], [PANEL], STUDY),
 }  # fmt: skip
 """The files of each figure from `suite_frames`, or from records: with -1, in the other order."""
 
@@ -153,9 +149,7 @@ FILES = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n == "a" else pytest.mark.slow) for n in FILES]
 )
-def test_every_figure_is_of_any_text_names_its_table_and_has_the_same_bytes_again(
-    name, suite_frames
-):
+def test_a_figure_shows_any_text_names_its_table_and_has_the_same_bytes(name, suite_frames):
     found, again = (FILES[name](suite_frames, step) for step in (1, -1))
     source = digest(f"{name}.csv", found[f"{name}.csv"]).encode()
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
@@ -170,8 +164,8 @@ def test_every_figure_is_of_any_text_names_its_table_and_has_the_same_bytes_agai
 
 def trained(seed: int, *points: tuple[int, float, float, float | None], **fields) -> Record:
     """A run with a curve of (step, seconds, loss, dev score)."""
-    names = ("step", "seconds", "loss", "dev")
-    curve = [Point(**dict(zip(names, point, strict=True)), losses={"j": 1}) for point in points]
+    curve = [Point(step=step, seconds=seconds, loss=loss, dev=dev, losses={"j": 1})
+             for step, seconds, loss, dev in points]  # fmt: skip
     return make_record(seed=seed, **fields).model_copy(update={"curve": curve})
 
 

@@ -12,9 +12,9 @@ from harness.cli.pages import is_current, pages_of, remedy
 from harness.recipes import declared
 from harness.records.suites import find
 from reports.text import digest
+from tests.conftest import ROOT
 from zoo.registry import UserError
 
-ROOT = Path(__file__).parents[2]
 COMMAND = "run: python -m harness.cli.pages"
 
 
@@ -55,12 +55,11 @@ def test_a_file_of_the_results_has_records(file):
 
 
 def test_a_file_without_records_names_the_command_that_makes_them():
-    expected = {
+    for name, command in {
         "chen2023-cost.csv": "harness run --suite chen2023-cost --store",
         "laptop-answers.csv": "harness run --suite laptop --store",
         "ksvd.md": "harness study ksvd --store", "forgotten.csv": "delete it",
-    }  # fmt: skip
-    for name, command in expected.items():
+    }.items():  # fmt: skip
         assert command in remedy(ROOT / "results" / name)
 
 
@@ -74,17 +73,17 @@ def test_the_figure_was_drawn_from_the_csv(name, suffix):
 
 @pytest.mark.parametrize("field", ["title", "declared"])
 def test_a_screen_of_other_questions_is_not_shown_under_the_names_of_these(tmp_path, field):
-    folder = tmp_path / "results" / "screens"
-    folder.mkdir(parents=True)
+    file = tmp_path / "results" / "screens" / "first.json"
+    file.parent.mkdir(parents=True)
     (tmp_path / "README.md").write_text("<!-- screen -->\n<!-- /screen -->\n")
-    screen = json.loads((ROOT / "results" / "screens" / "first.json").read_text("utf-8"))
+    screen = json.loads((ROOT / file.relative_to(tmp_path)).read_text("utf-8"))
     suite = find(screen["rows"][0]["suite"])
     shown = screen["rows"][0]["questions"]
     for found, name in zip(shown, suite.first, strict=True):
         found |= {"title": suite.question(name).title, "declared": declared(suite)[name]}
-    (folder / "first.json").write_text(json.dumps(screen))
+    file.write_text(json.dumps(screen))
     assert _screen(tmp_path)
     shown[-1][field] = "another"
-    (folder / "first.json").write_text(json.dumps(screen))
+    file.write_text(json.dumps(screen))
     with pytest.raises(UserError, match=f"has other questions than {suite.name}@"):
         _screen(tmp_path)

@@ -37,15 +37,11 @@ def test_an_escaped_text_is_rendered_as_it_is(text):
     assert content(page, tokens) == plain(f"x{text}")
 
 
-def test_spans_of_code_are_kept_in_prose():
-    assert (
-        escape_prose("`none` costs <1 * 2>, `a` less") == "`none` costs &lt;1 \\* 2&gt;, `a` less"
-    )
-
-
-@pytest.mark.parametrize("text", ["listops@1[max_len=64,count=8], 2 threads", "46.1 [43.9, 48.3]"])
-def test_ordinary_texts_are_not_changed(text):
-    assert escape(text) == text
+def test_ordinary_texts_and_spans_of_code_in_prose_are_not_changed():
+    for text in ("listops@1[max_len=64,count=8], 2 threads", "46.1 [43.9, 48.3]"):
+        assert escape(text) == text
+    expected = "`none` costs &lt;1 \\* 2&gt;, `a` less"
+    assert escape_prose("`none` costs <1 * 2>, `a` less") == expected
 
 
 def test_line_breaks_and_pipes_never_end_a_cell():
@@ -65,20 +61,17 @@ def test_a_page_changes_between_its_marks_only_and_once():
     assert once == "before\n<!-- models -->\n\n| new |\n\n<!-- /models -->\nafter\n"
     assert insert(once, "models", "| new |\n") == once
     assert insert(insert(once, "models", ""), "models", "| new |") == once
-
-
-def test_a_mark_in_the_content_ends_nothing():
+    # A mark in the content ends nothing.
     content = "x\n<!-- /models -->\ny"
     once = insert(PAGE, "models", content)
     assert insert(once, "models", content) == once
     assert once.count("<!-- /models -->") == 1
 
 
-@pytest.mark.parametrize(
-    "page",
-    ["", "<!-- models -->\n", "<!-- /models -->\n<!-- models -->\n", PAGE + PAGE,
-     "`<!-- models -->` and `<!-- /models -->`\n"],
-)  # fmt: skip
+@pytest.mark.parametrize("page", [
+    "", "<!-- models -->\n", "<!-- /models -->\n<!-- models -->\n", PAGE + PAGE,
+    "`<!-- models -->` and `<!-- /models -->`\n",
+])  # fmt: skip
 def test_a_page_without_both_marks_once_is_rejected(page):
     with pytest.raises(ValueError, match="needs the lines <!-- models -->"):
         insert(page, "models", "x")
@@ -95,5 +88,5 @@ def test_no_text_is_a_formula_in_csv(text):
 
 
 def test_numbers_stay_numbers_in_csv():
-    assert (csv_cell(-1.5), csv_cell(None), csv_cell(True)) == (-1.5, None, True)
-    assert frame_csv(pd.DataFrame({"a": [-1.5, None], "b": ["=1", None]})) == b"a,b\n-1.5,'=1\n,\n"
+    frame = pd.DataFrame({"a": [-1.5, None], "b": ["=1", None], "c": True})
+    assert frame_csv(frame) == b"a,b,c\n-1.5,'=1,True\n,,True\n"

@@ -61,18 +61,19 @@ def answers_in(out):
 
 
 def test_a_report_writes_the_files_of_the_suites_that_are_named(call, suite, tmp_path):
-    code, out, err = call(*suite, "--latex", "--out", str(tmp_path / "pages"))
+    pages = tmp_path / "pages"
+    code, out, err = call(*suite, "--latex", "--out", str(pages))
     assert (code, err) == (0, "")
-    names = {path.name for path in (tmp_path / "pages").iterdir()}
+    names = {path.name for path in pages.iterdir()}
     of_suite = {"mine.md", "mine.csv", "mine-answers.csv", "mine.svg", "mine.png", "mine.tex"}
     assert of_suite | {"pairs.csv", "cost.md"} <= names and "runs.md" not in names
     # Later, without the option, the file is of the new records, and what a kill left is gone.
-    (tmp_path / "pages" / "mine.tex").write_text("older")
-    left = tmp_path / "pages" / f".mine.md.{platform.node()}.{2**22 + 1}.partial"
+    (pages / "mine.tex").write_text("older")
+    left = pages / f".mine.md.{platform.node()}.{2**22 + 1}.partial"
     left.write_text("")
-    assert call(*suite, "--out", str(tmp_path / "pages"))[0] == 0
-    assert (tmp_path / "pages" / "mine.tex").read_text() != "older" and not left.exists()
-    pairs = pd.read_csv(tmp_path / "pages" / "pairs.csv").query("table == 'mine@1'")
+    assert call(*suite, "--out", str(pages))[0] == 0
+    assert (pages / "mine.tex").read_text() != "older" and not left.exists()
+    pairs = pd.read_csv(pages / "pairs.csv").query("table == 'mine@1'")
     assert {*pairs["question"]} == {"recall", "copy"}
     assert "linear[chunk=8]" in out and "listops" not in out
 
@@ -200,9 +201,7 @@ def test_a_variant_that_is_named_is_never_left_out_without_a_word(call, mine, mo
     assert flags == "--attention m:A --match parameters --set A.rank=8"
 
 
-def test_a_comparison_says_on_how_many_seeds_it_rests_and_how_large_both_models_are(
-    call, mine, tmp_path, monkeypatch
-):
+def test_a_comparison_gives_the_seeds_and_sizes_of_both(call, mine, tmp_path, monkeypatch):
     monkeypatch.setenv("ZOO_VARIANTS", "")
     monkeypatch.syspath_prepend(tmp_path)
     source = "from zoo.variants.none import NoAttention\nclass Mine(NoAttention):\n    pass\n"

@@ -163,11 +163,14 @@ def test_filters_hide_rows_and_columns(open_page: Any, content: SimpleNamespace)
 
 
 def test_pointing_at_a_chart_shows_its_numbers_and_the_crossover_is_marked(open_page: Any):
+    def tip(name: str) -> str:
+        chart = page.locator(f"#{name} svg").last
+        chart.scroll_into_view_if_needed()
+        chart.hover(position={"x": 500, "y": 200})
+        return page.locator(f"#{name} [aria-label=tip]").text_content()
+
     page = open_page("#cost=decode+causal&needs=recall")
-    chart = page.locator("#cost-chart svg").last
-    chart.scroll_into_view_if_needed()
-    chart.hover(position={"x": 500, "y": 200})
-    assert "tokens" in page.locator("#cost-chart [aria-label=tip]").text_content()
+    assert "tokens" in tip("cost-chart")
     # Of the coloured rows one must cross softmax within the lengths, whatever the costs are.
     page.evaluate("""() => {
         const cross = (row) => row.crossovers["decode causal"];
@@ -176,10 +179,7 @@ def test_pointing_at_a_chart_shows_its_numbers_and_the_crossover_is_marked(open_
     }""")
     assert page.locator("#cost-chart [data-mark=crossover] line").count() == 1
     page.select_option("[name=curve]", "parity")
-    curves = page.locator("#curve-chart svg").last
-    curves.scroll_into_view_if_needed()
-    curves.hover(position={"x": 500, "y": 200})
-    assert "loss" in page.locator("#curve-chart [aria-label=tip]").text_content()
+    assert "loss" in tip("curve-chart")
 
 
 def test_pointing_at_a_field_shows_its_curve(open_page: Any):

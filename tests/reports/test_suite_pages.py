@@ -1,6 +1,7 @@
 """The files of a suite: Markdown, CSV, LaTeX, and the table of a terminal."""
 
 import io
+import re
 
 import numpy as np
 import pandas as pd
@@ -40,6 +41,10 @@ def table_in(page, after):
     start = next(i for i, line in enumerate(lines) if line.startswith("| "))
     stop = next((i for i in range(start, len(lines)) if not lines[i].startswith("|")), len(lines))
     return [[text.strip() for text in line.strip("| ").split(" | ")] for line in lines[start:stop]]
+
+
+def first_column(page):
+    return {line[0]: line[1] for line in table_in(page, "## Causal")[2:]}
 
 
 def test_the_page_the_latex_and_the_terminal_are_the_approved_ones(found, pages):
@@ -83,9 +88,8 @@ def test_pairs_are_told_apart_by_their_difference_or_by_the_ceiling():
 def test_every_cost_is_of_the_form_of_its_question(suite_frames, form, other):
     suite, *_, costs = suite_frames
     of_form = (costs["causal"] == (form == "causal")) & (costs["row"] == "primal")
-    names = ["seconds", "ratio", "ratio.q1", "ratio.q3", "memory_ratio", "parameters"]
-    changed = costs.copy()
-    changed.loc[of_form, names] *= 0.1
+    changed, names = costs.copy(), ["seconds", "ratio", "memory_ratio", "parameters"]
+    changed.loc[of_form, [*names, "ratio.q1", "ratio.q3"]] *= 0.1
     before, after = (suite_frames.tables(costs=c) for c in (costs, changed))
     pd.testing.assert_frame_equal(before.matrix[other], after.matrix[other])
     values = advice.table(after.answers, after.seeds, changed, suite, described())
@@ -96,8 +100,7 @@ def test_every_cost_is_of_the_form_of_its_question(suite_frames, form, other):
         assert members.get("primal", time) == pytest.approx(time)
     changes = before.matrix[form].compare(after.matrix[form])
     assert changes.index.tolist() == ["primal"]
-    of_decoding = {"decode", "decode_seconds"} if form == "causal" else set()
-    names = {"time", "memory", "parameters"} | of_decoding
+    names = {"time", "memory", "parameters", *["decode", "decode_seconds"] * (form == "causal")}
     assert {name.partition(".")[0] for name, _ in changes.columns} == names
 
 
@@ -110,9 +113,7 @@ def test_a_cost_that_is_missing_in_a_form_is_not_the_cost_of_the_other_form(suit
 
 
 def test_a_terminal_has_no_table_of_a_form_without_results(found):
-    empty = {
-        form: matrix[:0] if form == "causal" else matrix for form, matrix in found.matrix.items()
-    }
+    empty = {**found.matrix, "causal": found.matrix["causal"][:0]}
     text = terminal(found._replace(matrix=empty))
     assert "bidirectional questions" in text and "causal questions" not in text
 
@@ -153,7 +154,7 @@ CURVES = {
 
 
 @pytest.fixture
-def judged_frames(suite_frames):
+def judged(suite_frames):
     """Recall has a ceiling and probes of two sizes; softmax reaches it after 1,000 steps."""
     suite, runs, *_ = suite_frames
     first, *others = suite.questions
@@ -168,23 +169,17 @@ def judged_frames(suite_frames):
                 for sample, name in zip(runs["sample"], runs["question"], strict=True)],
         state_bytes=1024.0, declared=runs["question"].map(declared(suite)),
     )  # fmt: skip
-    return suite_frames._replace(suite=suite, runs=runs)
-
-
-@pytest.fixture
-def judged(judged_frames):
-    return judged_frames.tables()
+    return suite_frames.tables(suite=suite, runs=runs)
 
 
 def test_each_entry_has_its_seeds_at_the_ceiling_and_an_arrow_while_it_rises(judged):
-    lines = {line[0]: line[1] for line in table_in(page_of(judged), "## Causal")[2:]}
-    assert lines["softmax"].startswith("**98.2** <sub>[") and "↑" not in lines["softmax"]
-    assert lines["primal"].endswith("] ↑</sub>") and not lines["primal"].startswith("*")
-    assert lines["none"].startswith("9.9 ") and "↑" not in lines["none"]
+    entries = first_column(page_of(judged))
+    assert entries["softmax"].startswith("**98.2** <sub>[") and "↑" not in entries["softmax"]
+    assert entries["primal"].endswith("] ↑</sub>") and not entries["primal"].startswith("*")
+    assert entries["none"].startswith("9.9 ") and "↑" not in entries["none"]
     some = judged.answers.assign(solved=False, reached=2, runs=3, rising=False)
     page = page_of(judged._replace(answers=some))
-    lines = {line[0]: line[1] for line in table_in(page, "## Causal")}
-    assert lines["softmax"].endswith("] 2/3</sub>")
+    assert first_column(page)["softmax"].endswith("] 2/3</sub>")
 
 
 def test_the_rows_that_solve_a_question_are_its_best_and_the_readme_has_them(judged):
@@ -209,13 +204,12 @@ def test_an_entry_without_all_seeds_says_so(suite_frames, judged):
     one_rate = runs.assign(grid=runs["grid"].str.replace("0.001, ", ""))
     runs = one_rate[kept].assign(declared=runs["question"].map(declared(judged.suite)))
     of = suite_frames.tables(suite=judged.suite, runs=runs)
-    lines = {line[0]: line[1] for line in table_in(page_of(of), "## Causal")}
-    assert lines["softmax"].endswith("] 2 of 3 seeds</sub>")
+    entries = first_column(page_of(of))
+    assert entries["softmax"].endswith("] 2 of 3 seeds</sub>")
     # Seeds differ by more than test examples: of one there is no interval.
-    assert lines["primal"].endswith(" <sub>trial, 1 seed</sub>")
+    assert entries["primal"].endswith(" <sub>trial, 1 seed</sub>")
     for text in (terminal(of), files(of, latex=True)["mine.tex"].decode()):
-        causal = text.replace("attention", "questions").replace("bidirectional", "causal")
-        causal = causal.split("causal questions")[1]
+        causal = re.split("(?:causal|bidirectional) (?:questions|attention)", text)[1]
         scores = {line.split()[0]: line for line in causal.splitlines() if line.strip()}
         assert "2 of 3 seeds" in scores["softmax"] and "trial, 1 seed" in scores["primal"]
         assert "seed" not in scores["linear[chunk=8]"]
@@ -228,7 +222,8 @@ def test_a_variant_without_half_of_the_questions_is_in_the_csv_file_alone(suite_
     whole = suite_frames.runs.query("question == 'recall'")
     copies = [whole.assign(question=of.name, declared=declared(suite)[of.name]) for of in more]
     first_of = whole.assign(declared=declared(suite)["recall"])
-    runs = pd.concat([first_of, *(of.query("row != 'primal'") for of in copies)])
+    without = (of.query("row != 'primal'") for of in copies)
+    runs = pd.concat([first_of, *without], ignore_index=True)
     of = suite_frames.tables(suite=suite, runs=runs)
     rows = [line[0] for line in table_in(page_of(of), "## Causal")[2:]]
     assert rows == ["softmax", "linear[chunk=8]", "none"]
@@ -238,36 +233,28 @@ def test_a_variant_without_half_of_the_questions_is_in_the_csv_file_alone(suite_
 
 def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     assert sentences(judged)[1] == "copy: primal leads with 72.0."
-    of_two = judged.answers["row"].isin(["primal", "softmax"])
-    of_two &= judged.answers["question"] == "copy"
+    of_two = judged.answers.eval("row in ['primal', 'softmax'] and question == 'copy'")
     equal = judged.answers.assign(best=judged.answers["best"] | of_two)
     recall, copy, causal, other = sentences(judged._replace(answers=equal))
     assert recall.startswith("recall: softmax leads with 98.2")
     assert copy.startswith("copy: primal has 72.0, the best mean; softmax is not told apart")
     assert "The cheapest of these is primal, at 0.90 of" in copy
-    assert (
-        "recall (70.2). A layer takes 1.8 of" in causal
-        and "among the best at copy (72.0). A layer takes 0.90 of" in other
-    )
+    assert "recall (70.2). A layer takes 1.8 of" in causal
+    assert "among the best at copy (72.0). A layer takes 0.90 of" in other
     # A better mean of one seed does not lead.
-    one = judged.answers["row"].eq("primal") & judged.answers["question"].eq("copy")
+    one = judged.answers.eval("row == 'primal' and question == 'copy'")
     few = equal.assign(seeds=equal["seeds"].where(~one, 1), best=equal["best"] & ~one)
-    assert sentences(judged._replace(answers=few))[1].startswith(
-        "copy: softmax has 70.2, the best mean of several seeds"
-    )
-    lower = judged.answers.assign(better="lower")
-    assert sentences(judged._replace(answers=lower))[1].startswith("copy: softmax has")
-    nothing = judged.answers.assign(text="")
-    assert sentences(judged._replace(answers=nothing)) == []
+    for answers in (few, judged.answers.assign(better="lower")):
+        assert sentences(judged._replace(answers=answers))[1].startswith("copy: softmax has 70.2")
+    assert sentences(judged._replace(answers=judged.answers.assign(text=""))) == []
 
 
 def test_of_equal_results_the_fastest_is_among_the_few_rows(judged, monkeypatch):
     monkeypatch.setattr(findings, "FEW", 1)
     monkeypatch.setattr(findings, "ALWAYS", ())
     for mean, expected in ((72.0, "primal"), (60.0, "softmax")):
-        primal = judged.answers["row"].eq("primal")
-        means = pd.Series(72.0, judged.answers.index).where(~primal, mean)
-        means = means.where(judged.answers["mean"].notna())
+        means = judged.answers["mean"].where(judged.answers["mean"].isna(), 72.0)
+        means = means.mask(judged.answers["row"].eq("primal"), mean)
         equal = judged.answers.assign(mean=means, best=False)
         assert few_rows(judged._replace(answers=equal), "bidirectional") == [expected]
 

@@ -35,24 +35,16 @@ def of(records, costs=(), **scores) -> Tables:
     return unnamed.tables_of(runs, rules, frame.of_costs(costs), described())
 
 
-def answers_of(records, **scores):
-    return of(records, **scores).answers.set_index("row")
-
-
-def suite_of(records):
-    return unnamed.chosen(frame.of_records(records))[0]
+def chosen(records):
+    return unnamed.chosen(frame.of_records(records))
 
 
 def titles(records):
-    return [question.title for question in suite_of(records).questions]
+    return [question.title for question in chosen(records)[0].questions]
 
 
 def rows(records):
-    return sorted({*seeds_of(records)["row"]})
-
-
-def seeds_of(records):
-    return unnamed.chosen(frame.of_records(records))[1]
+    return sorted({*chosen(records)[1]["row"]})
 
 
 def compared(attention, accuracy, **changes):
@@ -92,25 +84,24 @@ def test_runs_of_other_tasks_recipes_and_devices_are_other_questions(change, cou
 def test_a_question_is_called_what_it_does_not_share_with_the_others_in_words():
     changes = {"train.lr": 0.0003, "model.dim": 128}
     records = [make_record(overrides=changes), make_record(), make_record(task="text"), matched()]
-    assert suite_of(records).title == "listops, text, recipe paper" and titles(records) == [
+    assert chosen(records)[0].title == "listops, text, recipe paper" and titles(records) == [
         "listops", "listops, width 128, learning rate 0.0003", "listops, parameters matched",
         "text",
     ]  # fmt: skip
     sweep = [make_record(key=f"mqar@3[pairs={n},vocabulary=64]", task="mqar") for n in (4, 8)]
+    suite, _ = chosen(sweep)
     assert titles(sweep) == ["pairs 4", "pairs 8"]
-    assert suite_of(sweep).title == "mqar, recipe paper, vocabulary 64"
-    assert suite_of(sweep).questions[0].note == "mqar, recipe paper, pairs 4, vocabulary 64"
+    assert suite.title == "mqar, recipe paper, vocabulary 64"
+    assert suite.questions[0].note == "mqar, recipe paper, pairs 4, vocabulary 64"
     assert titles([make_record()]) == ["listops"]
     named = [make_record(budget="laptop@3/recall"), make_record()]
     assert titles(named) == ["laptop@3/recall", "listops, recipe paper"]
-    options = {"pairs": 4, "max_len": 99}
     tree = make_record(task="recall", key="recall@1[max_len=99]").model_dump()
-    tree["spec"]["question"]["task"]["options"] = options
+    tree["spec"]["question"]["task"]["options"] = {"pairs": 4, "max_len": 99}
     tree["spec"]["question"] |= {
         "recipe": "laptop@3/recall", "name": "recall@1[max_len=99], recipe laptop@3/recall"
     }  # fmt: skip
-    (of_recall,) = suite_of([Record.model_validate(tree)]).questions
-    assert "max len 99" in of_recall.note
+    assert "max len 99" in chosen([Record.model_validate(tree)])[0].questions[0].note
 
 
 @pytest.mark.parametrize(("records", "labels"), [
@@ -132,7 +123,7 @@ def test_runs_of_an_older_version_of_a_task_or_other_code_are_left_out_and_count
     other = make_record("primal", seed=1, version="0.0", started="2020-01-01T00:00:00Z")
     # One in eleven of the 120 orders: each record is first, and last, in some.
     for records in islice(permutations([*old, *new, other]), 0, None, 11):
-        assert rows(records) == ["linear", "primal"] and len(seeds_of(records)) == 2
+        assert sorted(chosen(records)[1]["row"]) == ["linear", "primal"]
     (text,) = [note for note in of([*old, *new, other]).notes if "Left out" in note]
     assert {*text[:-1].partition(": ")[2].split(", ")} == {
         "1 of other code of the row", "2 of an older version of the task",
@@ -174,16 +165,18 @@ def test_rows_without_answers_and_with_answers_to_other_examples_are_not_compare
 SIZES = (10, 30, 5, 15) * 10
 
 
-def language(attention: str, seed: int, nats, metric="bits-per-byte", **fields) -> Record:
-    sums = tuple(mean * size for mean, size in zip(nats, SIZES, strict=True))
-    return scored(attention, seed, metric, metric, ClusterValues(sizes=SIZES, sums=sums), **fields)
+def language(attention: str, seed: int, level: float, **fields) -> Record:
+    """A run of about that loss in nats."""
+    rng = np.random.default_rng([seed, *attention.encode()])
+    nats = level + rng.normal(0, 0.01, len(SIZES))
+    sample = ClusterValues(sizes=SIZES, sums=tuple(nats * SIZES))
+    return scored(attention, seed, "bits-per-byte", "bits-per-byte", sample, **fields)
 
 
-def control(attention: str, seed: int, returns, **fields) -> Record:
+def control(attention: str, seed: int, returns) -> Record:
     """A run of those returns; a random policy has -20, an expert 180."""
     sample = ClusterValues(sizes=(1,) * 12, sums=tuple((value + 20) / 2 for value in returns))
-    fields = {"task": "control", **fields}
-    return scored(attention, seed, "normalised-return", "squared-error", sample, **fields)
+    return scored(attention, seed, "normalised-return", "squared-error", sample, task="control")
 
 
 def scored(attention, seed, metric, dev_metric, sample, **fields) -> Record:
@@ -198,7 +191,7 @@ def scored(attention, seed, metric, dev_metric, sample, **fields) -> Record:
 
 RNG = np.random.default_rng(0)
 LOSSES = [
-    language(name, seed, level + RNG.normal(0, 0.01, len(SIZES)))
+    language(name, seed, level)
     for name, level in {"softmax": 1.2, "linear": 1.3, "worse": 1.5, "none": 2.2}.items()
     for seed in range(3)
 ]
@@ -217,12 +210,11 @@ METRICS = {
 
 def test_a_loss_at_that_of_a_model_without_attention_is_compared_and_no_evidence_of_attention():
     records = [
-        language(name, seed, level + np.random.default_rng(seed).normal(0, 0.01, len(SIZES)),
-                 is_baseline=name == "identity")
+        language(name, seed, level, is_baseline=name == "identity")
         for name, level in {"softmax": 1.2, "linear": 1.3, "identity": 1.3}.items()
         for seed in range(3)
-    ]  # fmt: skip
-    found = answers_of(records, unigram=4.3)
+    ]
+    found = of(records, unigram=4.3).answers.set_index("row")
     assert found["not_compared"].to_dict() == {"softmax": "", "linear": "", "identity": ""}
     assert found["answered"].to_dict() == {"softmax": True, "linear": False, "identity": False}
 

@@ -44,9 +44,7 @@ def pair(question, first, second, low, high, probe=""):
     ({"solved": True}, {"solved": False}, "reproduced"),
 ])  # fmt: skip
 @pytest.mark.parametrize("probe", [False, True])
-def test_an_order_is_decided_by_variants_with_two_seeds_that_are_not_both_at_the_ceiling(
-    first, second, verdict, probe
-):
+def test_an_order_needs_two_seeds_and_a_variant_below_the_ceiling(first, second, verdict, probe):
     names = ("taylor", "linear") if probe else ("delta", "gated-linear")
     question = "recall" if probe else "fuzzy"
     results = zip(names, (55.0, 39.0), (first, second), strict=True)
@@ -63,11 +61,11 @@ def test_an_order_is_decided_by_variants_with_two_seeds_that_are_not_both_at_the
     (3.0, math.nan, "lower", "not run", (math.nan, math.nan)),
 ])  # fmt: skip
 def test_an_order_is_reproduced_where_the_intervals_are_apart(first, second, better, verdict, ends):
-    means = {"delta": first, "gated-linear": second}
-    found = found_in(*(line(row, "fuzzy", mean, better=better) for row, mean in means.items()))
+    found = found_in(line("delta", "fuzzy", first, better=better),
+                     line("gated-linear", "fuzzy", second, better=better, rising=True))  # fmt: skip
     assert {*found["question"]} == {"fuzzy"}
     one = found.loc[("delta", "gated-linear")]
-    assert one["verdict"] == verdict
+    assert (one["verdict"], one["rising"]) == (verdict, ["gated-linear"] * (verdict != "not run"))
     assert (one["low"], one["high"]) == pytest.approx(ends, nan_ok=True)
     assert found.loc[("mesa", "delta"), "verdict"] == "not run"
 
@@ -89,16 +87,13 @@ def test_the_interval_of_the_difference_decides(better, ends, verdict, expected,
     assert (found["low"], found["high"]) == expected and found["verdict"] == verdict
 
 
-@pytest.mark.parametrize(("ends", "below"), [((0.1, 0.3), True), ((-0.3, -0.1), False),
-                                            ((-0.1, 0.3), False)])  # fmt: skip
-def test_an_order_whose_lower_variant_is_worse_than_a_convolution_is_marked_and_counted(
-    ends, below
-):
+def test_an_order_whose_lower_variant_is_worse_than_a_convolution_is_marked():
     rows = {"softmax": 2.4, "linear": 2.7, "conv": 2.5}
-    lines = (line(row, "language", mean, half=0.1, better="lower") for row, mean in rows.items())
-    found = found_in(*lines, pairs=pd.DataFrame([pair("language", "linear", "conv", *ends)]))
-    of_pair = found.loc[("softmax", "linear")]
-    assert (of_pair["verdict"], of_pair["below_control"]) == ("reproduced", below)
+    lines = [line(row, "language", mean, half=0.1, better="lower") for row, mean in rows.items()]
+    for ends, below in (((0.1, 0.3), True), ((-0.3, -0.1), False), ((-0.1, 0.3), False)):
+        found = found_in(*lines, pairs=pd.DataFrame([pair("language", "linear", "conv", *ends)]))
+        of_pair = found.loc[("softmax", "linear")]
+        assert (of_pair["verdict"], of_pair["below_control"]) == ("reproduced", below)
 
 
 def test_an_order_of_a_probe_is_read_from_it():
@@ -119,28 +114,15 @@ def test_an_order_of_a_probe_is_read_from_it():
     assert (found["low"], found["high"]) == (79.5, 80.5)
 
 
-def test_a_variant_that_still_improves_is_named():
-    first, second = line("delta", "fuzzy", 80.0), line("gated-linear", "fuzzy", 40.0, rising=True)
-    found = found_in(first, second)
-    assert found.loc[("delta", "gated-linear"), "rising"] == ["gated-linear"]
-
-
-def test_every_published_ordering_is_of_two_variants_and_has_its_sources():
-    assert len(published()) >= 14
+def test_every_published_ordering_and_table_is_of_variants_and_has_its_sources():
+    assert len(published()) >= 14 and all(of["published"] and of["sources"] for of in published())
     pairs = [(of["above"], of["below"], of["question"], of.get("probe")) for of in published()]
     assert len({*pairs}) == len(pairs)
-    for of in published():
-        assert of["published"] and of["sources"]
-        for row in (of["above"], of["below"]):
-            Composition.parse(row.partition("[")[0])
-
-
-def test_a_published_table_is_read_for_every_entry_and_its_rows_are_variants():
     tables = correlations(NONE, NONE)
     assert len(tables) >= 10 and (tables["rows"] == 0).all() and tables["tau"].isna().all()
     rows = {row for task in tables["task"] for row in papers.published(task=task)["attention"]}
-    for row in rows:
-        Composition.parse(row)
+    for row in rows.union(*(pair[:2] for pair in pairs)):
+        Composition.parse(row.partition("[")[0])
 
 
 @pytest.mark.parametrize(("order", "tau"), [
@@ -166,9 +148,8 @@ def test_kendalls_tau_is_of_the_better_rows_first_and_needs_six_of_them(order, t
 def of(suite_frames):
     """The tables of a suite with the questions of the orderings, of which one has results."""
     name, _, version = validity.suite().partition("@")
-    first, second = suite_frames.suite.questions
-    questions = (first.model_copy(update={"name": "fuzzy"}),
-                 second.model_copy(update={"name": "parity"}))  # fmt: skip
+    both = zip(suite_frames.suite.questions, ("fuzzy", "parity"), strict=True)
+    questions = tuple(question.model_copy(update={"name": new}) for question, new in both)
     fields = {"name": name, "version": int(version), "questions": questions}
     found = suite_frames.tables(suite=suite_frames.suite.model_copy(update=fields))
     means = {"delta": 50.0, "gated-linear": 70.0, "mesa": 51.0, "gated-delta": 20.0}
@@ -176,7 +157,7 @@ def of(suite_frames):
     return found._replace(answers=answers, probes=NONE)
 
 
-def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
+def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of, monkeypatch):
     found, tables = compared(of)
     assert {*found["question"]} == {"fuzzy", "parity"} > {*tables["question"]} == {"fuzzy"}
     assert found["verdict"].value_counts().to_dict() == {
@@ -186,9 +167,7 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
     assert (counts := validity.sentence(found)) in text and counts.startswith("5 orderings")
     (contradicted,) = [row for row in text.splitlines() if "no explanation yet" in row]
     assert "-20 [-22, -18]" in contradicted and "arxiv.org/abs/2406.06484" in contradicted
-
-
-def test_a_contradiction_alone_has_its_explanation(of, monkeypatch):
+    # A contradiction alone has its explanation.
     explained = tuple({**of, "explanation": "An experiment."} for of in published())
     monkeypatch.setattr(validity, "published", lambda: explained)
     assert page(of).count("An experiment.") == 1
@@ -227,9 +206,7 @@ def test_results_of_another_version_of_the_suite_are_not_tested(of):
     found, tables = compared(of._replace(suite=other))
     assert len(found) == len(published()) and {*found["verdict"]} == {"not run"}
     assert {*tables["rows"]} == {0}
-
-
-def test_the_orderings_are_not_of_an_older_suite_than_the_published_one():
+    # They are of no older suite than the published one.
     name, _, version = validity.suite().partition("@")
     assert int(version) >= find(name).version
 

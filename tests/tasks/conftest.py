@@ -111,14 +111,6 @@ def official(tmp_path, declare) -> Path:
     return folder
 
 
-def text_of(series: list[np.ndarray], targets: list[int]) -> str:
-    rows = (
-        ":".join(",".join(f"{v:.9g}" for v in channel) for channel in channels.T) + f":{target + 1}"
-        for channels, target in zip(series, targets, strict=True)
-    )
-    return "@classLabel true 1 2 3 4 5 6 7 8 9\n@data\n" + "\n".join(rows) + "\n"
-
-
 @pytest.fixture
 def vowels(tmp_path, declare):
     rng = np.random.default_rng(0)
@@ -130,7 +122,11 @@ def vowels(tmp_path, declare):
         ]
         if part == "TRAIN":
             series[3][1, 2] = np.nan
-        (tmp_path / f"JapaneseVowels_{part}.ts").write_text(text_of(series, targets))
+        lines = ["@classLabel true 1 2 3 4 5 6 7 8 9", "@data"]
+        for channels, target in zip(series, targets, strict=True):
+            texts = (",".join(f"{value:.9g}" for value in channel) for channel in channels.T)
+            lines.append(":".join([*texts, str(target + 1)]))
+        (tmp_path / f"JapaneseVowels_{part}.ts").write_text("\n".join(lines) + "\n")
     examples = {"train": 90, "test": 45}
     declare(tasks.find("uea-japanese-vowels"), examples=examples, arrays={}, files=())
     return tmp_path

@@ -44,12 +44,8 @@ class FirstToken(Task):
         return {"share": lambda splits: len(splits["test"]) / 90}
 
 
-def load(task):
-    return {name: task.load(name) for name in SPLITS}
-
-
 def compute(task):
-    return baselines.compute(task, load(task))
+    return baselines.compute(task, {name: task.load(name) for name in SPLITS})
 
 
 COPIED = {"train": 4000, "dev": 20, "test": 1000, "max_len": 32, "symbols": 8, "count": 4}
@@ -202,9 +198,7 @@ def test_the_penalty_is_chosen_on_dev_and_not_on_test(monkeypatch):
             splits = splits_of(train, [(2, target, 10)], [(2, 1, 10)])
             features = partial(tokens.one_hot, vocabulary=3, count=16)
             assert fitting.linear(features, splits).test == right
-
-
-def test_a_train_split_of_one_class_has_shallow_baselines():
+    # A train split of one class has shallow baselines, too.
     splits = splits_of([(1, 1, 5)], [(1, 1, 5)], [(1, 1, 3), (2, 0, 1)])
     features = partial(tokens.bag_of_tokens, vocabulary=3)
     assert fitting.linear(features, splits).test == fitting.trees(features, splits).test == 0.75

@@ -28,6 +28,7 @@ REJECTED = [
     "pathfinder.seed=4294967296", "wikitext.max_len=0", "wikitext.words=1", "wikitext.train=-1",
     "uea-japanese-vowels.max_len=0", "text.max_len=0", "retrieval.max_len=0",
     "retrieval.max_len=10001", "image.size=12",
+    *(f"recall.mixture={text}" for text in ("", "4", "4/32x", "4/32,", "x", "4/32x2x3")),
 ]  # fmt: skip
 
 

@@ -89,9 +89,7 @@ def test_the_digest_depends_on_names_sizes_classes_and_the_seed(published):
     ("val", ["cat", "dog"], [20, 6, 4]), ("validation", ["cat", "dog"], [20, 6, 4]),
     ("test", [], [16, 4, 6]), ("val", [""], [16, 4, 6]),
 ])  # fmt: skip
-def test_a_folder_test_of_classes_is_test_and_the_one_of_validation_is_then_dev(
-    published, name, test, sizes
-):
+def test_a_folder_test_of_classes_is_test_and_validation_is_then_dev(published, name, test, sizes):
     (published / "val").rename(published / name)
     for label in test:  # ImageNet's has images without classes
         fill(published / "test" / label, 2)
@@ -230,9 +228,7 @@ def test_a_damaged_file_is_one_clear_line(published):
         path.write_bytes(content)
         with one_line(path):
             decode(path)
-
-
-def test_a_pipe_is_rejected_where_files_are_listed_and_where_one_is_read(published):
+    # A pipe is rejected where files are listed, and where one is read.
     pipe = published / "train" / "cat" / "pipe.png"
     os.mkfifo(pipe)
     for read, at in ((load, published), (decode, pipe)):

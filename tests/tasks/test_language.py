@@ -35,18 +35,15 @@ def test_every_byte_is_a_target_once_and_its_input_is_the_byte_before(imported, 
     assert int((split.targets < 0).sum()) == len(split) * length - len(TEST)
 
 
-def test_train_and_dev_are_whole_articles_of_valid(imported):
-    task = tasks.create("wikitext", max_len=16)
-    texts = [targets_of(task.load(name)).astype(np.uint8).tobytes() for name in SPLITS[:2]]
-    assert b"".join(texts) == VALID
-    assert texts[1].decode() == article(11)
+def test_train_and_dev_are_whole_articles_of_valid_or_splits_are_the_published_files(imported):
+    def texts(**options) -> list[bytes]:
+        task = tasks.create("wikitext", **options)
+        return [targets_of(task.load(name)).astype(np.uint8).tobytes() for name in SPLITS]
 
-
-def test_the_official_splits_are_the_published_files(imported):
-    task = tasks.create("wikitext", splits="official")
+    train, dev, _ = texts(max_len=16)
+    assert (train + dev, dev.decode()) == (VALID, article(11))
     require_conformance("wikitext", splits="official", max_len=64)
-    texts = [targets_of(task.load(name)).astype(np.uint8).tobytes() for name in SPLITS]
-    assert texts == [TRAIN, VALID, TEST]
+    assert texts(splits="official") == [TRAIN, VALID, TEST]
 
 
 @pytest.mark.parametrize(("level", "n"), [("bytes", 6), ("words", 2)])
@@ -95,9 +92,7 @@ def test_words_that_are_not_in_the_vocabulary_of_train_are_unknown(imported):
     expected = (" ".join([*line.split(), "<eos>"]) for line in TEST.decode().splitlines())
     assert words == [w if w in vocabulary else "<unk>" for w in " ".join(expected).split()]
     assert "café" not in vocabulary and "A20" not in vocabulary
-
-
-def test_a_vocabulary_has_the_most_frequent_words_and_unknown_once():
+    # Unknown is in a vocabulary once.
     names = most_frequent(b"a <unk> a <unk> <unk> \nb a b c d \n", 4)
     assert names == [b"<unk>", b"a", b"<eos>", b"b"]
 
@@ -184,12 +179,9 @@ def test_discounts_are_those_of_chen_and_goodman():
     y = 10 / (10 + 2 * 5)
     expected = [0, 1 - 2 * y * 5 / 10, 2 - 3 * y * 4 / 5, 3 - 4 * y * 2 / 4]
     assert discounts(counts).tolist() == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("numbers", [[10, 5, 1, 20], [10, 0, 4, 2], [3]])
-def test_no_discount_is_zero_or_negative(numbers):
-    counts = np.repeat(np.arange(1, len(numbers) + 1), numbers)
-    assert discounts(counts).tolist() == [0, 0.5, 1, 1.5]
+    for numbers in ([10, 5, 1, 20], [10, 0, 4, 2], [3]):  # none is zero or negative
+        counts = np.repeat(np.arange(1, len(numbers) + 1), numbers)
+        assert discounts(counts).tolist() == [0, 0.5, 1, 1.5]
 
 
 def test_test_does_not_choose_the_order():

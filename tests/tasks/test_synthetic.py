@@ -13,7 +13,6 @@ from tasks.answers import Number
 from tasks.baselines import compute
 from tasks.contract import SPLITS
 from tasks.synthetic.words import WordProblem
-from tests.conftest import one_line
 
 
 def draw(name, split="train", **options):
@@ -148,12 +147,10 @@ def test_recall_mixes_its_rungs_in_their_shares_and_probes_each_alone(split):
         pairs = dict(zip(keys[::2], keys[1::2], strict=True))
         queries = [sequence[position] for position in positions[:count]]
         assert [pairs[query] - task.classes for query in queries] == target[:count]
-
-
-@pytest.mark.parametrize("text", ["", "4", "4/32x", "4/32,", "x", "4/32x2x3"])
-def test_a_mixture_of_another_form_is_refused(text):
-    with one_line(text):
-        create("recall", mixture=text)
+    # Probes are drawn from no stream of a split.
+    task = create("recall", mixture="4/32,4/32", train=50, dev=50, test=50, probe=50)
+    drawn = [*task.probes().values(), *map(task.load, SPLITS)]
+    assert len({split.sequences[:20].numpy().tobytes() for split in drawn}) == len(drawn)
 
 
 @pytest.mark.parametrize(("name", "options"), [
@@ -229,12 +226,6 @@ def test_a_number_within_the_tolerance_is_correct_and_the_mean_is_a_baseline():
     assert split.answers.baselines(torch.tensor([0.9]), torch.tensor([0.5]), 1) == {"mean": 0.0}
     # The sum of two uniform numbers is within 0.08 of its mean with probability 0.1536.
     assert actual["mean"] == pytest.approx(0.1536, abs=0.03)
-
-
-def test_probes_are_drawn_from_no_stream_of_a_split():
-    task = create("recall", mixture="4/32,4/32", train=50, dev=50, test=50, probe=50)
-    drawn = [*task.probes().values(), *map(task.load, SPLITS)]
-    assert len({split.sequences[:20].numpy().tobytes() for split in drawn}) == len(drawn)
 
 
 def test_the_last_value_of_a_key_that_is_overwritten_is_its_target():

@@ -79,15 +79,6 @@ def test_every_row_is_in_one_of_three_stratified_splits(tmp_path, suffix):
     assert counts == [40, 5, 5] and [len(rows) for rows in splits.values()] == [160, 20, 20]
 
 
-def test_a_token_is_its_byte_plus_one_truncated_and_padded(tmp_path):
-    path = write(tmp_path / "my.csv", [(f"é{i}", i % 2) for i in range(8)])
-    split = create("table", path=path, max_len=2).load("train")
-    assert split.sequences.tolist() == [[0xC4, 0xAA]] * 4 and not split.padded
-    split = create("table", path=path, max_len=4).load("train")
-    assert split.sequences[0].tolist()[:2] == [0xC4, 0xAA] and split.sequences[0, 3] == 0
-    assert split.lengths.tolist() == [3] * 4
-
-
 def test_the_seed_determines_the_splits(tmp_path):
     path = write(tmp_path / "my.csv", ROWS)
     digests = [create("table", path=path, seed=n).load("dev").digest() for n in (0, 0, 1)]
@@ -120,19 +111,15 @@ def test_a_split_column_is_used_as_it_is(tmp_path):
 
 
 PLAIN = [(f"{i}", "ab"[i % 2]) for i in range(8)]
-
-
-def with_parts(*parts: str) -> list[tuple[str, str, str]]:
-    return [(*row, part) for row, part in zip(PLAIN, parts, strict=True)]
-
+PARTS = ["train", "dev"] * 2 + ["train", "test"] * 2
 
 UNUSABLE = [
     (PLAIN, {"text": "body"}), (PLAIN, {"split": "part"}), ([], {}),
     ([(f"{i}", "a") for i in range(8)], {}), ([(f"{i}", f"{i}") for i in range(300)], {}),
     (PLAIN[:5], {}), ([*PLAIN, ("", "a")], {}), ([*PLAIN[:2], ("x", "")], {}),
     (PLAIN, {"split": "label"}), (PLAIN, {"dev": 0.5, "test": 0.5}), (PLAIN, {"max_len": 0}),
-    (with_parts(*["train"] * 8), {"split": "s"}),
-    (with_parts(*["train", "dev"] * 2, *["train", "test"] * 2), {"split": "s"}),
+    ([(*row, "train") for row in PLAIN], {"split": "s"}),
+    ([(*row, part) for row, part in zip(PLAIN, PARTS, strict=True)], {"split": "s"}),
 ]  # fmt: skip
 
 
@@ -209,21 +196,15 @@ def test_an_odd_file_is_read_as_it_was_written(tmp_path, what):
     assert sorted(row for part in splits.values() for row in part) == sorted([*SIX, *rows])
 
 
-LABELS = {
-    "integers": (["2", "10", "-1"] * 3, ["-1", "2", "10"]),
-    "decimals and integers": (["0.5", "10", "2.0"] * 3, ["0.5", "2.0", "10"]),
-    "numbers and a word": (["2", "10", "x"] * 3, ["10", "2", "x"]),
-    "an underscore": (["1_0", "2", "3"] * 3, ["1_0", "2", "3"]),
-    "whole numbers of Parquet": ([2, 10, -1] * 3, ["-1", "2", "10"]),
-    "truth values": ([True, False] * 3, ["False", "True"]),
-    "floats": ([2.0, 10.0, 0.5] * 3, ["0.5", "2.0", "10.0"]),
-    "dates": ([date(2020, 1, 2), date(2019, 1, 1)] * 3, ["2019-01-01", "2020-01-02"]),
-}
-
-
-@pytest.mark.parametrize("what", LABELS)
-def test_labels_are_read_as_texts_and_numbers_are_in_their_own_order(tmp_path, what):
-    values, names = LABELS[what]
+@pytest.mark.parametrize(("labels", "names"), [
+    (["2", "10", "-1"], ["-1", "2", "10"]), (["0.5", "10", "2.0"], ["0.5", "2.0", "10"]),
+    (["2", "10", "x"], ["10", "2", "x"]), (["1_0", "2", "3"], ["1_0", "2", "3"]),
+    ([2, 10, -1], ["-1", "2", "10"]), ([True, False], ["False", "True"]),
+    ([2.0, 10.0, 0.5], ["0.5", "2.0", "10.0"]),
+    ([date(2020, 1, 2), date(2019, 1, 1)], ["2019-01-01", "2020-01-02"]),
+])  # fmt: skip
+def test_labels_are_read_as_texts_and_numbers_are_in_their_own_order(tmp_path, labels, names):
+    values = labels * 3
     texts = [f"t{i}" for i in range(len(values))]
     (tmp_path / "my.parquet").write_bytes(parquet(texts, values))
     task = create("table", path=str(tmp_path / "my.parquet"))
@@ -293,16 +274,12 @@ REJECTED = [
     (".csv", lambda: b"text,label,text\n"), (".csv", lambda: b"text,,\n"),
     (".parquet", lambda: parquet(TEXTS, AB, ("text", "text"))),
     ("-quoted.tsv", lambda: lines(('"x\ny"', "a"), separator="\t")),
+    *((".parquet", partial(parquet, *columns)) for columns in [
+        ([1.5] * 6, AB), (TEXTS, TOKENS), (TEXTS, [0.0, np.nan] * 3), (TEXTS, [1, None] * 3),
+        ([{"a": "b"}] * 6, AB), ([[0.5]] * 6, AB), ([[1], [-1]] * 3, AB), ([[True]] * 6, AB),
+        ([[]] * 6, AB), ([[2**20]] * 6, AB), ([b"\xe9"] * 6, AB),
+    ]),
 ]  # fmt: skip
-
-COLUMNS = [
-    ([1.5] * 6, AB), (TEXTS, TOKENS), (TEXTS, [0.0, np.nan] * 3), (TEXTS, [1, None] * 3),
-    ([{"a": "b"}] * 6, AB), ([[0.5]] * 6, AB), ([[1], [-1]] * 3, AB), ([[True]] * 6, AB),
-    ([[]] * 6, AB), ([[2**20]] * 6, AB), ([b"\xe9"] * 6, AB),
-]  # fmt: skip
-"""Texts and labels of Parquet."""
-
-REJECTED += [(".parquet", partial(parquet, *values)) for values in COLUMNS]
 
 
 @pytest.mark.parametrize(("suffix", "make"), REJECTED)

@@ -98,13 +98,6 @@ def test_an_own_set_of_one_channel_is_a_task(tmp_path):
     assert create("series", path=str(tmp_path)).load("test").digest() != test.digest()
 
 
-def test_an_own_set_is_what_the_archive_is(vowels):
-    VOWELS.import_files(vowels)
-    task = create("series", path=str(vowels), points=26)
-    for name in SPLITS:
-        assert task.load(name).digest() == SMALL.load(name).digest()
-
-
 HEAD = "@classLabel true 1 -1\n@data\n"
 FIVE = HEAD + "1,2:1\n3,2:-1\n" * 3
 OWN = [
@@ -136,6 +129,8 @@ def test_the_family_is_imported_from_one_folder(vowels, home):
     assert split.targets.bincount().tolist() == [5] * 9
     lines, first = SMALL.show(split, 0), split.sequences[0, 0]
     assert [line.split()[0] for line in lines] == [f"{value:.2f}" for value in first[:3].tolist()]
+    own = create("series", path=str(vowels), points=26)
+    assert all(own.load(name).digest() == SMALL.load(name).digest() for name in SPLITS)
     with one_line("uea-ethanol-concentration"):
         import_all("uea", home)
 
