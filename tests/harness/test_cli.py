@@ -184,10 +184,9 @@ def test_a_folder_for_curves_that_cannot_be_written_is_rejected_before_the_run(c
     assert not [*tmp_path.rglob("*.json")]
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [["status"], ["report"], ["cost", "--rerun"], ["study", "spectrum"], [*TINY, "-a", "none"]],
-)
+@pytest.mark.parametrize("argv", [
+    ["status"], ["report"], ["cost", "--rerun"], ["study", "spectrum"], [*TINY, "-a", "none"],
+])  # fmt: skip
 def test_a_store_whose_name_is_too_long_is_rejected(call, store, argv):
     store.folder.mkdir()
     store.folder = store.folder / ("x" * 300)

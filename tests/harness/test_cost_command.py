@@ -72,16 +72,13 @@ def test_a_run_ends_with_costs_of_its_step_which_rerun_repeats(call, output, sto
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.parametrize(
-    ("options", "label", "causal"),
-    [
-        ("-a nystrom --set nystrom.landmarks=4", "nystrom[landmarks=4]",
-         {"nystrom": False, "softmax": False}),
-        # Softmax by name is the row of SDPA.
-        ("-a softmax --pass prefill", "softmax[backend=sdpa]", {"softmax": True}),
-        ("-a delta,linear", "delta", {"delta": True, "linear": False, "softmax": False}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "label", "causal"), [
+    ("-a nystrom --set nystrom.landmarks=4", "nystrom[landmarks=4]",
+     {"nystrom": False, "softmax": False}),
+    # Softmax by name is the row of SDPA.
+    ("-a softmax --pass prefill", "softmax[backend=sdpa]", {"softmax": True}),
+    ("-a delta,linear", "delta", {"delta": True, "linear": False, "softmax": False}),
+])  # fmt: skip
 def test_a_row_has_the_options_that_were_set_and_is_causal_where_it_must_be(
     output, store, outcomes, options, label, causal
 ):

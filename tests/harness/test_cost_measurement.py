@@ -92,19 +92,16 @@ def test_a_backend_that_cannot_run_is_no_reference(calls, naive):
     assert measured().reference == "sdpa"
 
 
-@pytest.mark.parametrize(
-    ("fields", "share", "tried"),
-    [
-        # Two heads of one sample, in fp32; about three tensors of their weights.
-        ({}, 3 * 4 * 2 * 64 * 64, True), ({}, 3 * 4 * 2 * 64 * 64 - 1, False),
-        ({"precision": "bf16"}, 3 * 2 * 2 * 64 * 64, True),
-        # In decoding there is one query; a model has the weights of all layers.
-        ({"operation": "decode", "causal": True}, 3 * 4 * 2 * 64, True),
-        ({"operation": "decode", "causal": True}, 3 * 4 * 2 * 64 - 1, False),
-        ({"level": "step", "model": encoder(depth=3)}, 3 * 3 * 4 * 2 * 64 * 64, True),
-        ({"level": "step", "model": encoder(depth=3)}, 3 * 3 * 4 * 2 * 64 * 64 - 1, False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fields", "share", "tried"), [
+    # Two heads of one sample, in fp32; about three tensors of their weights.
+    ({}, 3 * 4 * 2 * 64 * 64, True), ({}, 3 * 4 * 2 * 64 * 64 - 1, False),
+    ({"precision": "bf16"}, 3 * 2 * 2 * 64 * 64, True),
+    # In decoding there is one query; a model has the weights of all layers.
+    ({"operation": "decode", "causal": True}, 3 * 4 * 2 * 64, True),
+    ({"operation": "decode", "causal": True}, 3 * 4 * 2 * 64 - 1, False),
+    ({"level": "step", "model": encoder(depth=3)}, 3 * 3 * 4 * 2 * 64 * 64, True),
+    ({"level": "step", "model": encoder(depth=3)}, 3 * 3 * 4 * 2 * 64 * 64 - 1, False),
+])  # fmt: skip
 def test_the_formula_is_tried_up_to_a_quarter_of_the_memory(fields, share, tried, monkeypatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=4 * share))
     spec = COST.model_copy(update=fields)
@@ -174,16 +171,13 @@ def test_a_reference_that_would_exceed_the_timeout_is_left_out(calls, clock, mon
     assert not measured(timeout=0.55).no_ratio
 
 
-@pytest.mark.parametrize(
-    ("operation", "level", "precision", "expected"),
-    [
-        ("forward", "layer", "bf16", 2 * 2 * 64 * 16 + 4 * 15),
-        ("decode", "layer", "fp32", 2 * 4 * 16 + 4 * 15 + 100),
-        # Three layers, and the optimiser of a step.
-        ("train", "step", "fp32", 3 * 4 * 4 * 64 * 16 + 9 * 4 * 15),
-        ("forward", "step", "fp32", 3 * 2 * 4 * 64 * 16 + 4 * 15),
-    ],
-)
+@pytest.mark.parametrize(("operation", "level", "precision", "expected"), [
+    ("forward", "layer", "bf16", 2 * 2 * 64 * 16 + 4 * 15),
+    ("decode", "layer", "fp32", 2 * 4 * 16 + 4 * 15 + 100),
+    # Three layers, and the optimiser of a step.
+    ("train", "step", "fp32", 3 * 4 * 4 * 64 * 16 + 9 * 4 * 15),
+    ("forward", "step", "fp32", 3 * 2 * 4 * 64 * 16 + 4 * 15),
+])  # fmt: skip
 def test_required_bytes_have_the_precision_and_every_layer(operation, level, precision, expected):
     depth = type("Model", (), {"depth": 3})() if level == "step" else None
     spec = COST.model_copy(update={"operation": operation, "model": depth, "precision": precision})

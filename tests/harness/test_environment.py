@@ -70,10 +70,9 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize(
-    ("changed", "mark"),
-    [(None, ""), ("README.md", ""), ("zoo/contract.py", "+"), ("zoo/x.py", "+")],
-)
+@pytest.mark.parametrize(("changed", "mark"), [
+    (None, ""), ("README.md", ""), ("zoo/contract.py", "+"), ("zoo/x.py", "+"),
+])  # fmt: skip
 def test_a_commit_is_marked_where_code_was_changed(checkout, changed, mark):
     if changed:
         (checkout / changed).write_text("changed")

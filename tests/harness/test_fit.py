@@ -48,10 +48,9 @@ def evaluations(monkeypatch):
 
 
 @pytest.mark.slow_after(2)
-@pytest.mark.parametrize(
-    ("steps", "count", "expected"),
-    [(4, 2, [2, 4]), (10, 3, [3, 6, 10]), (2, 5, [1, 2]), (7, 1, [7])],
-)
+@pytest.mark.parametrize(("steps", "count", "expected"), [
+    (4, 2, [2, 4]), (10, 3, [3, 6, 10]), (2, 5, [1, 2]), (7, 1, [7]),
+])  # fmt: skip
 def test_dev_is_evaluated_evenly_and_after_the_last_step(
     tiny, prepare, dev, steps, count, expected
 ):

@@ -32,10 +32,9 @@ def cost_steps():
     return steps(COST, COST.questions, COST.rows, "cpu")
 
 
-@pytest.mark.parametrize(
-    ("name", "unit"),
-    [("chen2023-series", "%"), ("chen2023-lra", "%"), ("chen2023-cost", "GB"), ("mad", "%")],
-)
+@pytest.mark.parametrize(("name", "unit"), [
+    ("chen2023-series", "%"), ("chen2023-lra", "%"), ("chen2023-cost", "GB"), ("mad", "%"),
+])  # fmt: skip
 def test_a_suite_has_the_rows_and_questions_of_the_published_table(name, unit):
     suite = find(name)
     keys = {*efforts(suite)["task"]}

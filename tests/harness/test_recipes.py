@@ -174,15 +174,12 @@ def test_a_name_or_a_file_that_no_record_or_parser_can_hold_is_one_short_line(tm
     assert str(path) in line and "\n" not in line and len(line) < 400
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "value", "expected"),
-    [
-        ("train", "lr", "3e-4", 3e-4), ("train", "lr", 3e-4, 3e-4), ("train", "steps", "6", 6),
-        ("train", "cycle_momentum", "true", True), ("train", "bucket_by_length", "true", True),
-        ("train", "betas", "0.9,0.98", (0.9, 0.98)), ("model", "dim", "32", 32),
-        ("model", "dropout", "0", 0.0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("owner", "name", "value", "expected"), [
+    ("train", "lr", "3e-4", 3e-4), ("train", "lr", 3e-4, 3e-4), ("train", "steps", "6", 6),
+    ("train", "cycle_momentum", "true", True), ("train", "bucket_by_length", "true", True),
+    ("train", "betas", "0.9,0.98", (0.9, 0.98)), ("model", "dim", "32", 32),
+    ("model", "dropout", "0", 0.0),
+])  # fmt: skip
 def test_a_setting_replaces_one_field_of_the_recipe(owner, name, value, expected):
     usual = resolved(recipe="smoke")
     spec = resolved(recipe="smoke", settings={owner: {name: value}})

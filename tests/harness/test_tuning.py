@@ -65,17 +65,14 @@ def test_of_trials_that_are_equal_on_dev_the_nearest_to_the_recipe_is_chosen(dev
     assert best([]) is None is best(run.model_copy(update={"final": None}) for run in records)
 
 
-@pytest.mark.parametrize(
-    ("dev", "steps", "chosen", "further"),
-    [
-        ((1, 2, 4, 3), (4, 4, 4, 4), 2, None),
-        ((1, 2, 3, 4), (4, 4, 4, 4), 3, 27e-3),
-        ((4, 3, 2, 1), (4, 4, 4, 4), 0, 1.11e-4),
-        # The third ends first at the score that solves the question, then the fourth.
-        ((1, 2, 3, 4), (4, 4, 2, 3), 2, None),
-        ((1, 2, 3, 4), (4, 4, 4, 3), 3, None),
-    ],
-)
+@pytest.mark.parametrize(("dev", "steps", "chosen", "further"), [
+    ((1, 2, 4, 3), (4, 4, 4, 4), 2, None),
+    ((1, 2, 3, 4), (4, 4, 4, 4), 3, 27e-3),
+    ((4, 3, 2, 1), (4, 4, 4, 4), 0, 1.11e-4),
+    # The third ends first at the score that solves the question, then the fourth.
+    ((1, 2, 3, 4), (4, 4, 2, 3), 2, None),
+    ((1, 2, 3, 4), (4, 4, 4, 3), 3, None),
+])  # fmt: skip
 def test_a_row_whose_best_rate_is_first_or_last_has_a_further_trial(dev, steps, chosen, further):
     tuned = row({"train.lr": ["3.33e-4", "1e-3", "3e-3", "9e-3"]})
     records = [made(*of) for of in zip(tuned, dev, steps, strict=True)]

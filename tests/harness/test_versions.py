@@ -28,23 +28,16 @@ def test_every_variant_of_this_package_states_its_version_and_the_list_has_it():
     assert {**built_in()} == now | {LOOP: TRAINING}
 
 
-@pytest.mark.parametrize(
-    ("line", "now", "current"),
-    [
-        ("a 1, training loop 1", {"a": "1.7", LOOP: "1.0"}, True),
-        ("a 1, training loop 1", {"a": "2.0", LOOP: "1.0"}, False),
-        ("a 1, training loop 1", {"a": "10.0", LOOP: "1.0"}, False),
-        ("a 1, training loop 1", {"a": "1.0", LOOP: "2.0"}, False),
-        ("a 1.0, b 2.1", {"a": "1.0", "b": "2.1"}, True),
-        ("a 1.0, b 2.1", {"a": "1.0", "b": "2.2"}, False),
-        ("a 1.0, b 2.1", {"a": "1.0"}, True),
-        ("a sha256:12", {"a": "sha256:12"}, True),
-        ("a sha256:12", {"a": "sha256:123"}, False),
-        ("a sha256:12", {"a": "1.0"}, False),
-        ("a ", {"a": ""}, False),
-        ("", {}, False),
-    ],
-)
+@pytest.mark.parametrize(("line", "now", "current"), [
+    ("a 1, training loop 1", {"a": "1.7", LOOP: "1.0"}, True),
+    ("a 1, training loop 1", {"a": "2.0", LOOP: "1.0"}, False),
+    ("a 1, training loop 1", {"a": "10.0", LOOP: "1.0"}, False),
+    ("a 1, training loop 1", {"a": "1.0", LOOP: "2.0"}, False),
+    ("a 1.0, b 2.1", {"a": "1.0", "b": "2.1"}, True),
+    ("a 1.0, b 2.1", {"a": "1.0", "b": "2.2"}, False), ("a 1.0, b 2.1", {"a": "1.0"}, True),
+    ("a sha256:12", {"a": "sha256:12"}, True), ("a sha256:12", {"a": "sha256:123"}, False),
+    ("a sha256:12", {"a": "1.0"}, False), ("a ", {"a": ""}, False), ("", {}, False),
+])  # fmt: skip
 def test_a_line_of_versions_is_compared_by_the_parts_that_it_has(line, now, current):
     assert is_current(line, now) == current
 

@@ -144,13 +144,10 @@ FIRST = {check: variant for variant, check in reversed(FAULTY.items())}
 """Fast tests have the first variant of each check."""
 
 
-@pytest.mark.parametrize(
-    ("variant", "check"),
-    [
-        marked(check, variant, check, name=variant.__name__, slow=variant is not FIRST[check])
-        for variant, check in FAULTY.items()
-    ],
-)
+@pytest.mark.parametrize(("variant", "check"), [
+    marked(check, variant, check, name=variant.__name__, slow=variant is not FIRST[check])
+    for variant, check in FAULTY.items()
+])  # fmt: skip
 def test_a_faulty_variant_fails_the_check_for_its_defect(variant, check):
     # An error of the planted defect itself would be found by any check.
     assert not failure(check, variant).startswith(("raised TypeError", "raised AttributeError"))

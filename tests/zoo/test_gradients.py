@@ -65,15 +65,12 @@ def tap_outputs(layer: nn.Module) -> Iterator[list[tuple[str, torch.Tensor]]]:
 
 
 @pytest.mark.slow_after(2)
-@pytest.mark.parametrize(
-    ("name", "causal", "shift"),
-    [
-        (name, causal, shift)
-        for name, (_, _, shifts) in DECAYS.items()
-        for causal in variants.find(name).traits.forms
-        for shift in shifts
-    ],
-)
+@pytest.mark.parametrize(("name", "causal", "shift"), [
+    (name, causal, shift)
+    for name, (_, _, shifts) in DECAYS.items()
+    for causal in variants.find(name).traits.forms
+    for shift in shifts
+])  # fmt: skip
 def test_outputs_and_gradients_of_decays_of_any_strength_are_exact_in_fp32(name, causal, shift):
     torch.manual_seed(0)
     layer = zoo.create(name, dim=16, heads=2, max_len=4000, causal=causal)
