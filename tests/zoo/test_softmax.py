@@ -100,12 +100,6 @@ def test_auto_uses_xformers_only_if_a_trial_succeeds(works, calls, monkeypatch):
     assert layer.backend_for(x) == ("xformers" if works else "sdpa")
 
 
-@pytest.mark.parametrize("backend", ["auto", "sdpa", "naive"])
-def test_the_backend_that_runs_on_a_cpu_is_named(backend):
-    runs = backend.replace("auto", "sdpa")
-    assert Softmax(size(), backend=backend).backend_for(torch.randn(2, 9, DIM)) == runs
-
-
 def test_the_error_of_a_trial_is_the_reason(calls, monkeypatch):
     monkeypatch.setattr(torch, "zeros", lambda *_, **__: 1 / 0)
     reason = xformers_failure.__wrapped__(torch.device("cuda"), torch.float32, 4)
