@@ -52,11 +52,6 @@ def test_zero_by_zero_and_an_underflowing_denominator_give_zero():
     torch.testing.assert_close(out[:, :, 2], torch.full((1, 1, 2), 1e25))
 
 
-def units(n: int, m: int) -> list[torch.Tensor]:
-    q, k, v = qkv(n, m)
-    return [*(torch.nn.functional.normalize(part.detach(), dim=-1) for part in (q, k)), v.detach()]
-
-
 @FORMS
 @pytest.mark.parametrize(("n", "tau", "bound"), [
     (1, 8, False), (63, 1, True), (63, 8, True), (100, 1, False), (100, 2, True), (100, 3, False),
@@ -64,9 +59,10 @@ def units(n: int, m: int) -> list[torch.Tensor]:
 def test_tiles_equal_the_definition(n, tau, bound, causal, monkeypatch):
     # Seven queries a tile at n = 100, and the last one smaller.
     monkeypatch.setattr(collisions, "TILE", 700)
-    inputs = [part.requires_grad_() for part in units(n, n)]
-    form = Form(causal, tau, bound)
-    saved = []
+    q, k, v = (part.detach() for part in qkv(n))
+    units = (F.normalize(part, dim=-1) for part in (q, k))
+    inputs = [part.requires_grad_() for part in (*units, v)]
+    form, saved = Form(causal, tau, bound), []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
         out = tiled(*inputs, form)
     # No matrix of weights is stored.
