@@ -61,14 +61,8 @@ def test_prefill_times_the_call_that_returns_the_state(monkeypatch):
     assert not old.model_copy(update={"revision": 2}).superseded
 
 
-def test_packed_rows_are_sequences_of_half_the_tokens_then_of_half_the_rest(monkeypatch):
-    rows, packed = [], Attention.packed
-
-    def recorded(layer, x, mask, segments):
-        rows.append(segments)
-        return packed(layer, x, mask, segments)
-
-    monkeypatch.setattr(Attention, "packed", recorded)
+def test_packed_rows_are_sequences_of_half_the_tokens_then_of_half_the_rest(recorded):
+    rows = recorded(Attention, "packed", lambda layer, x, mask, segments: segments)
     timed = prepare(specified("softmax", "packed", length=64))
     timed.call()
     lengths = [32, 16, 8, 4, 2, 1, 1]

@@ -9,23 +9,12 @@ from torch import nn
 
 from harness.data import restore
 from harness.optimisers import parameter_groups
-from harness.train import (
-    DivergedError,
-    Evaluation,
-    Progress,
-    Trainer,
-    evaluation_steps,
-    fit,
-)
+from harness.train import DivergedError, Evaluation, Progress, Trainer, evaluation_steps, fit
 from tasks import metrics
 from tasks.answers import Number
 from tests.harness.conftest import requested, with_train
-from tests.harness.specs import Clock, recipe
+from tests.harness.specs import Clock, nothing, recipe
 from zoo import create
-
-
-def nothing(*_) -> None:
-    pass
 
 
 def train(trainer, dev, save=nothing, on_point=nothing) -> Progress:
