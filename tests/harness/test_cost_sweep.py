@@ -13,14 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from harness.costs.sweep import (
-    Outcome,
-    _limit_memory,
-    measure_all,
-    measure_in_process,
-    measure_runs,
-    sweep,
-)
+import harness.costs.sweep
+from harness.costs.sweep import Outcome, measure_all, measure_in_process, measure_runs, sweep
 from harness.environment import describe
 from harness.records.frame import of_costs
 from harness.records.store import CostStore, Store
@@ -239,6 +233,6 @@ def test_a_measurement_keeps_a_lower_limit_of_the_user(limit, monkeypatch):
         "harness.costs.sweep.psutil.Process",
         lambda: SimpleNamespace(memory_info=lambda: SimpleNamespace(vms=2**34)),
     )
-    _limit_memory()
+    harness.costs.sweep._limit_memory()
     ((soft, hard),) = limits
     assert hard == limit and (soft == limit if limit > 0 else soft > 2**34)
