@@ -4,6 +4,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -147,6 +148,22 @@ def interrupt_at(monkeypatch):
         monkeypatch.setattr(Trainer, "step", step)
 
     return arrange
+
+
+@pytest.fixture
+def recorded(monkeypatch) -> Callable[..., list]:
+    # What `of` returns for the arguments of each call of a function, which then does its work.
+    def make(owner: Any, name: str, of: Callable[..., Any]) -> list:
+        real, found = getattr(owner, name), []
+
+        def call(*arguments, **named):
+            found.append(of(*arguments))
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, call)
+        return found
+
+    return make
 
 
 @pytest.fixture

@@ -1,26 +1,16 @@
-"""Small specifications and figures, and functions that fail: nothing heavy is imported."""
+"""Small specifications and figures, and functions that fail."""
 
 from collections.abc import Callable
 from typing import Any
 
-from harness.records.cost import CostSpec, Limits, Measured
-from harness.records.fields import Quartiles
 from harness.records.locks import State
 from harness.records.record import Point
 from harness.records.spec import Encoder, TrainSpec
+from tests.reports.conftest import make_cost
 
-SOME = Quartiles(q1=1.0, median=2.0, q3=3.0)
-LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
-MEASURED = Measured(
-    seconds=SOME, samples=9, ratio=SOME, no_ratio="", peak_bytes=4, memory_ratio=1.0, flops=5,
-    analytic_flops=None, backend="", required_bytes=6, parameters=7, state_bytes=None,
-    limits=LIMITS, reference="naive", memory_batch=1, memory_bytes=4,
-)  # fmt: skip
-COST = CostSpec(
-    attention="none", options={"none": {}}, level="layer", operation="train", length=64, batch=1,
-    batching="1", dim=16, heads=2, causal=False, model=None, precision="fp32", device="cpu",
-    machine="test", threads=1,
-)  # fmt: skip
+_cost = make_cost("none", 64, seconds=2.0, ratio=2.0, batch=1, batching="1", dim=16, threads=1)
+COST, MEASURED = _cost.spec, _cost.measured.model_copy(update={"memory_ratio": 1.0})
+LIMITS = MEASURED.limits
 POINT = Point(step=1, seconds=1, loss=1, losses={})
 STATE = State(host="vm", pid=1, since="2030-01-01T00:00:00+00:00", threads=1, steps=9)
 
@@ -37,6 +27,10 @@ class Clock:
             self.now += seconds
 
         return call
+
+
+def nothing(*_: Any) -> None:
+    pass
 
 
 def raising(error: BaseException) -> Callable[..., Any]:

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from harness.batches import LENGTH_STEP, ShuffledBatches, in_order
-from harness.data import restore
 from tasks.contract import Split
 from zoo.registry import UserError
 
@@ -100,16 +99,6 @@ def test_an_example_is_as_long_as_its_longest_sequence():
         torch.tensor([0, 1]), padded=True,
     )  # fmt: skip
     assert pairs.example_lengths().tolist() == [20, 300]
-
-
-def test_a_run_with_bucketed_batches_trains_and_evaluates_the_same_model(tiny, prepare):
-    ours, theirs = (prepare(tiny(bucket_by_length=by_length)) for by_length in (True, False))
-    seen = []
-    ours.model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].tokens.shape))
-    dev = restore(tiny()).splits["dev"]
-    assert ours.evaluate(dev).score == theirs.evaluate(dev).score
-    assert ours.step(0).keys() == theirs.step(0).keys()
-    assert {shape[-1] for shape in seen} == {24}
 
 
 @pytest.mark.parametrize("by_length", [False, True])

@@ -42,10 +42,9 @@ def test_a_change_of_training_is_seen(fault, monkeypatch):
     assert differences(RECORDED[LOOP], now) == [case]
 
 
-@pytest.mark.parametrize(
-    ("change", "version", "written"),
-    [(1e-12, "1.0", False), (1e-5, "1.0", False), (1e-5, "2.0", True)],
-)
+@pytest.mark.parametrize(("change", "version", "written"), [
+    (1e-12, "1.0", False), (1e-5, "1.0", False), (1e-5, "2.0", True),
+])  # fmt: skip
 def test_other_numbers_are_written_with_another_version_alone(
     change, version, written, tmp_path, monkeypatch, capsys
 ):

@@ -16,6 +16,7 @@ from harness import checkpoint
 from harness.environment import describe
 from harness.records.record import Point
 from harness.train import Progress, fit
+from tests.harness.specs import nothing
 from zoo.registry import UserError
 
 HERE = describe("cpu")
@@ -24,10 +25,6 @@ HERE = describe("cpu")
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "runs" / "one.checkpoint"
-
-
-def nothing(*_) -> None:
-    pass
 
 
 def finish(trainer, dev, progress, save=nothing, save_is_due=lambda: False) -> list:

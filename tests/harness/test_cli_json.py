@@ -18,17 +18,14 @@ def document(text):
     return json.loads(text, parse_constant=pytest.fail)
 
 
-@pytest.mark.parametrize(
-    ("content", "argv", "out", "err"),
-    [
-        (None, [], "progress\na table\\x1b\n", ""),
-        (
-            {"a": [math.nan, -math.inf, Path("x"), 0.1]}, ["--json"], [None, None, "x", 0.1],
-            "progress\n",
-        ),
-        ({"a": "\x1b[2J\x9b"}, ["--json"], "\x1b[2J\x9b", "progress\n"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("content", "argv", "out", "err"), [
+    (None, [], "progress\na table\\x1b\n", ""),
+    (
+        {"a": [math.nan, -math.inf, Path("x"), 0.1]}, ["--json"], [None, None, "x", 0.1],
+        "progress\n",
+    ),
+    ({"a": "\x1b[2J\x9b"}, ["--json"], "\x1b[2J\x9b", "progress\n"),
+])  # fmt: skip
 def test_a_document_is_alone_on_stdout_with_finite_numbers_and_no_control_character(
     capsys, content, argv, out, err
 ):

@@ -166,14 +166,11 @@ def test_the_docstring_of_every_native_variant_cites_its_paper(name):
     assert 2013 < year < 2030 and 0 <= year % 100 - int(paper["arxiv"][:2]) <= 1
 
 
-def test_a_variant_is_described_by_its_formula_its_identities_and_its_known_failures(output):
+def test_a_variant_is_described_by_its_formula_and_known_failures_a_task_by_its_baselines(output):
     text = output("list", "delta-product")
     assert "    " + ENTRIES["delta-product"]["formula"].splitlines()[0] in text
     assert "gated-delta where second key 0" in " ".join(text.split())
     assert "; export: the package pads" in " ".join(output("list", "nystrom-lib").split())
-
-
-def test_a_task_is_described_by_its_data_its_limit_and_its_baselines(output):
     text = " ".join(output("list", "adding").split())
     assert "caveat: *bag of tokens* is the task" in text
     assert "adding@2[max_len=64]: mean 15.2 %; bag of tokens 100.0 %" in text

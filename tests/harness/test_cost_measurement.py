@@ -7,18 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from harness import timing
 from harness.costs import measurement, plan
 from harness.records.cost import Limits, softmax_by
 from harness.records.fields import Quartiles
-from harness.timing import (
-    CERTAIN_ROUNDS,
-    LEAST_ROUNDS,
-    MOST_ROUNDS,
-    kernel_clock,
-    sample,
-    short_trial,
-    wall_clock,
-)
 from tests.harness.specs import COST, LIMITS, Clock, encoder, raising
 from zoo.contract import Unsupported
 
@@ -40,7 +32,7 @@ def call_of(clock: Clock, seconds: float, mib: int) -> measurement.TimedCall:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(measurement, "timer_of", lambda device: wall_clock(device, clock))
+    monkeypatch.setattr(measurement, "timer_of", lambda device: timing.wall_clock(device, clock))
     monkeypatch.setattr(measurement, "time", SimpleNamespace(monotonic=clock))
     return clock
 
@@ -84,27 +76,16 @@ def test_time_is_compared_with_the_fastest_softmax_and_memory_with_sdpa(
     assert (sdpa.memory_ratio, sdpa.reference) == (1, reference)
 
 
-@pytest.mark.parametrize(
-    "naive", [MemoryError("7 TiB"), Unsupported("no such kernel here")], ids=repr
-)
-def test_a_backend_that_cannot_run_is_no_reference(calls, naive):
-    calls["naive"] = naive
-    assert measured().reference == "sdpa"
-
-
-@pytest.mark.parametrize(
-    ("fields", "share", "tried"),
-    [
-        # Two heads of one sample, in fp32; about three tensors of their weights.
-        ({}, 3 * 4 * 2 * 64 * 64, True), ({}, 3 * 4 * 2 * 64 * 64 - 1, False),
-        ({"precision": "bf16"}, 3 * 2 * 2 * 64 * 64, True),
-        # In decoding there is one query; a model has the weights of all layers.
-        ({"operation": "decode", "causal": True}, 3 * 4 * 2 * 64, True),
-        ({"operation": "decode", "causal": True}, 3 * 4 * 2 * 64 - 1, False),
-        ({"level": "step", "model": encoder(depth=3)}, 3 * 3 * 4 * 2 * 64 * 64, True),
-        ({"level": "step", "model": encoder(depth=3)}, 3 * 3 * 4 * 2 * 64 * 64 - 1, False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fields", "share", "tried"), [
+    # Two heads of one sample, in fp32; about three tensors of their weights.
+    ({}, 3 * 4 * 2 * 64 * 64, True), ({}, 3 * 4 * 2 * 64 * 64 - 1, False),
+    ({"precision": "bf16"}, 3 * 2 * 2 * 64 * 64, True),
+    # In decoding there is one query; a model has the weights of all layers.
+    ({"operation": "decode", "causal": True}, 3 * 4 * 2 * 64, True),
+    ({"operation": "decode", "causal": True}, 3 * 4 * 2 * 64 - 1, False),
+    ({"level": "step", "model": encoder(depth=3)}, 3 * 3 * 4 * 2 * 64 * 64, True),
+    ({"level": "step", "model": encoder(depth=3)}, 3 * 3 * 4 * 2 * 64 * 64 - 1, False),
+])  # fmt: skip
 def test_the_formula_is_tried_up_to_a_quarter_of_the_memory(fields, share, tried, monkeypatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=4 * share))
     spec = COST.model_copy(update=fields)
@@ -174,16 +155,13 @@ def test_a_reference_that_would_exceed_the_timeout_is_left_out(calls, clock, mon
     assert not measured(timeout=0.55).no_ratio
 
 
-@pytest.mark.parametrize(
-    ("operation", "level", "precision", "expected"),
-    [
-        ("forward", "layer", "bf16", 2 * 2 * 64 * 16 + 4 * 15),
-        ("decode", "layer", "fp32", 2 * 4 * 16 + 4 * 15 + 100),
-        # Three layers, and the optimiser of a step.
-        ("train", "step", "fp32", 3 * 4 * 4 * 64 * 16 + 9 * 4 * 15),
-        ("forward", "step", "fp32", 3 * 2 * 4 * 64 * 16 + 4 * 15),
-    ],
-)
+@pytest.mark.parametrize(("operation", "level", "precision", "expected"), [
+    ("forward", "layer", "bf16", 2 * 2 * 64 * 16 + 4 * 15),
+    ("decode", "layer", "fp32", 2 * 4 * 16 + 4 * 15 + 100),
+    # Three layers, and the optimiser of a step.
+    ("train", "step", "fp32", 3 * 4 * 4 * 64 * 16 + 9 * 4 * 15),
+    ("forward", "step", "fp32", 3 * 2 * 4 * 64 * 16 + 4 * 15),
+])  # fmt: skip
 def test_required_bytes_have_the_precision_and_every_layer(operation, level, precision, expected):
     depth = type("Model", (), {"depth": 3})() if level == "step" else None
     spec = COST.model_copy(update={"operation": operation, "model": depth, "precision": precision})
@@ -203,32 +181,29 @@ def test_limits_count_the_bytes_of_both_directions_and_two_operations_per_produc
 CPU = torch.device("cpu")
 
 
-def idle():
-    pass
-
-
 @pytest.mark.parametrize("duration", [1e-6, 0.005, 7.0])
 def test_calls_of_known_duration_are_measured_within_two_percent(duration):
     clock = Clock()
     calls = [clock.call(duration), clock.call(3 * duration)]
-    short, long = sample(calls, wall_clock(CPU, clock), seconds=0.0, clock=clock)
+    short, long = timing.sample(calls, timing.wall_clock(CPU, clock), seconds=0.0, clock=clock)
     assert short == pytest.approx([duration] * len(short), rel=0.02)
     assert long == pytest.approx([3 * duration] * len(long), rel=0.02)
 
 
 def test_a_short_call_is_repeated_within_a_sample():
     repeats = []
-    sample([idle], lambda _, count: repeats.append(count) or 0.0004, seconds=0.0)
-    assert repeats == [1, 1] + [5] * LEAST_ROUNDS
+    timing.sample([print], lambda _, count: repeats.append(count) or 0.0004, seconds=0.0)
+    assert repeats == [1, 1] + [5] * timing.LEAST_ROUNDS
 
 
 @pytest.mark.parametrize(("times", "seconds", "rounds"), [
     # The fewest rounds that an interval needs; the most; its time is spent.
-    ([1.0], 1e9, CERTAIN_ROUNDS), ([1.0, 9.0], 1e9, MOST_ROUNDS), ([1.0, 9.0], 50.0, LEAST_ROUNDS),
+    ([1.0], 1e9, timing.CERTAIN_ROUNDS), ([1.0, 9.0], 1e9, timing.MOST_ROUNDS),
+    ([1.0, 9.0], 50.0, timing.LEAST_ROUNDS),
 ])  # fmt: skip
 def test_sampling_ends_when_all_medians_are_certain_or_its_time_is_spent(times, seconds, rounds):
     calls, ticks = [(lambda: 1.0), cycle(times).__next__], map(float, count(0, 100))
-    samples = sample(calls, lambda call, _: call(), seconds=seconds, clock=ticks.__next__)
+    samples = timing.sample(calls, lambda call, _: call(), seconds=seconds, clock=ticks.__next__)
     assert [*map(len, samples)] == [rounds] * 2
 
 
@@ -242,7 +217,7 @@ def test_a_gpu_is_timed_between_an_empty_cache_and_the_end_of_its_work(monkeypat
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: enable_timing and event)
     monkeypatch.setattr(torch.cuda, "synchronize", log("synchronise"))
     monkeypatch.setattr(torch, "empty", lambda *_, **__: SimpleNamespace(zero_=log("flush")))
-    timer = kernel_clock(torch.device("cuda"))
+    timer = timing.kernel_clock(torch.device("cuda"))
     # Events measure milliseconds.
     assert timer(log("call"), 2) == 2.0
     assert order == ["flush", "event", "call", "event", "synchronise", "read"] * 2
@@ -251,10 +226,10 @@ def test_a_gpu_is_timed_between_an_empty_cache_and_the_end_of_its_work(monkeypat
 def test_calls_alternate():
     order = []
     calls = [lambda: order.append("a"), lambda: order.append("b")]
-    samples = sample(calls, lambda call, count: call() or 1.0, seconds=0.0)
+    samples = timing.sample(calls, lambda call, count: call() or 1.0, seconds=0.0)
     # Two rounds warm up and are not counted.
-    assert order == ["a", "b"] * (2 + LEAST_ROUNDS)
-    assert samples == [[1.0] * LEAST_ROUNDS] * 2
+    assert order == ["a", "b"] * (2 + timing.LEAST_ROUNDS)
+    assert samples == [[1.0] * timing.LEAST_ROUNDS] * 2
 
 
 def test_a_trial_gives_the_least_time_of_each_call_that_can_run():
@@ -269,8 +244,8 @@ def test_a_trial_gives_the_least_time_of_each_call_that_can_run():
 
         return lambda: call
 
-    timer = wall_clock(CPU, clock)
-    found = short_trial(
+    timer = timing.wall_clock(CPU, clock)
+    found = timing.short_trial(
         {
             "hiccup": maker("hiccup", 9.0, 0.5, 0.1), "even": maker("even", 0.15),
             "far": maker("far", 0.4), "large": raising(MemoryError()),
@@ -282,13 +257,13 @@ def test_a_trial_gives_the_least_time_of_each_call_that_can_run():
     # One that is much slower is not called again: to warm up, and three times.
     assert calls.count("far") == 4 < calls.count("even")
     with pytest.raises(RuntimeError, match="a defect"):
-        short_trial({"x": raising(RuntimeError("a defect"))}, timer)
+        timing.short_trial({"x": raising(RuntimeError("a defect"))}, timer)
 
 
 def test_a_slow_call_is_timed_once_in_a_trial():
     clock = Clock()
     slow = clock.call(2.0)
-    found = short_trial({"a": lambda: slow, "b": lambda: slow}, wall_clock(CPU, clock))
+    found = timing.short_trial(dict.fromkeys("ab", lambda: slow), timing.wall_clock(CPU, clock))
     assert found == {"a": 2.0, "b": 2.0}
     # Each warms up once.
     assert clock.now == 8.0

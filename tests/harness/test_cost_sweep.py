@@ -13,14 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from harness.costs.sweep import (
-    Outcome,
-    _limit_memory,
-    measure_all,
-    measure_in_process,
-    measure_runs,
-    sweep,
-)
+import harness.costs.sweep
+from harness.costs.sweep import Outcome, measure_all, measure_in_process, measure_runs, sweep
 from harness.environment import describe
 from harness.records.frame import of_costs
 from harness.records.store import CostStore, Store
@@ -188,17 +182,13 @@ def test_nothing_is_measured_beside_runs_in_progress(runs, tmp_path):
     assert len(runs(make_record("none", **HERE))) == 2
 
 
-@pytest.fixture
-def importable(monkeypatch):
-    # A new process imports this module, where the functions to call are.
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+def end(how, spec, limits, seconds, timeout):
+    return ENDS[how](limits)
 
 
 # What a process does with its limits.
 ENDS = {
-    "measures": lambda limits: MEASURED.model_copy(
-        update={"samples": torch.get_num_threads(), "limits": limits}
-    ),
+    "measures": lambda limits: MEASURED.model_copy(update={"limits": limits}),
     "hangs": lambda _: signal.pause(),
     "crashes": lambda _: os.kill(os.getpid(), signal.SIGSEGV),
     "is killed": lambda _: os.kill(os.getpid(), signal.SIGKILL),
@@ -212,16 +202,8 @@ ENDS = {
 }
 
 
-def end(how, spec, limits, seconds, timeout):
-    return ENDS[how](limits)
-
-
-def outcome(how, timeout=120.0, spec=COST):
-    return measure_in_process(spec, LIMITS, seconds=0.0, timeout=timeout, measure=partial(end, how))
-
-
 @pytest.mark.parametrize(("how", "status", "reason"), [
-    ("crashes", "crashed", "it was ended by SIGSEGV"),
+    ("measures", "ok", ""), ("crashes", "crashed", "it was ended by SIGSEGV"),
     ("is killed", "out_of_memory", "the system ended it, probably for its memory"),
     ("exits", "failed", "SystemExit: 0"), ("is limited", "failed", "SystemExit: True"),
     ("raises", "failed", "ValueError: an error"), ("hangs", "timeout", "it took more than 0.5 s"),
@@ -229,13 +211,16 @@ def outcome(how, timeout=120.0, spec=COST):
     ("names a class", "failed", "SystemExit: names a class"),
     ("allocates everything", "out_of_memory", "RuntimeError: "),
 ])  # fmt: skip
-def test_a_process_that_ends_early_has_a_reason(
-    importable, monkeypatch, how, status, reason, capfd
-):
+def test_a_process_gives_its_measurement_or_a_reason(monkeypatch, how, status, reason, capfd):
+    # A new process imports this module, where the functions to call are.
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
     # It has the current environment, not the server's.
     monkeypatch.setenv("NAMED_SINCE", how)
-    actual = outcome(how, 0.5 if how == "hangs" else 120.0)
-    assert (actual.status, actual.measured) == (status, None)
+    timeout = 0.5 if how == "hangs" else 120.0
+    actual = measure_in_process(
+        COST, LIMITS, seconds=0.0, timeout=timeout, measure=partial(end, how)
+    )
+    assert actual.status == status and (actual.measured is None) == (status != "ok")
     assert actual.reason.startswith(reason) and not multiprocessing.active_children()
 
 
@@ -248,6 +233,6 @@ def test_a_measurement_keeps_a_lower_limit_of_the_user(limit, monkeypatch):
         "harness.costs.sweep.psutil.Process",
         lambda: SimpleNamespace(memory_info=lambda: SimpleNamespace(vms=2**34)),
     )
-    _limit_memory()
+    harness.costs.sweep._limit_memory()
     ((soft, hard),) = limits
     assert hard == limit and (soft == limit if limit > 0 else soft > 2**34)

@@ -61,14 +61,8 @@ def test_prefill_times_the_call_that_returns_the_state(monkeypatch):
     assert not old.model_copy(update={"revision": 2}).superseded
 
 
-def test_packed_rows_are_sequences_of_half_the_tokens_then_of_half_the_rest(monkeypatch):
-    rows, packed = [], Attention.packed
-
-    def recorded(layer, x, mask, segments):
-        rows.append(segments)
-        return packed(layer, x, mask, segments)
-
-    monkeypatch.setattr(Attention, "packed", recorded)
+def test_packed_rows_are_sequences_of_half_the_tokens_then_of_half_the_rest(recorded):
+    rows = recorded(Attention, "packed", lambda layer, x, mask, segments: segments)
     timed = prepare(specified("softmax", "packed", length=64))
     timed.call()
     lengths = [32, 16, 8, 4, 2, 1, 1]
@@ -106,14 +100,11 @@ def test_a_training_step_has_the_operations_of_its_formula(tiny):
     assert backend == "sdpa" and counted == b * (3 * 2 * linear + 7 * 2 * attention)
 
 
-@pytest.mark.parametrize(
-    ("task", "options", "batch", "length"),
-    [
-        ("parity", {"train_len": 8, "max_len": 32, "train": 64, "dev": 16, "test": 16}, 1, 8),
-        # Both sequences of a pair pass through the model.
-        ("retrieval", {"max_len": 128}, 2, 128),
-    ],
-)
+@pytest.mark.parametrize(("task", "options", "batch", "length"), [
+    ("parity", {"train_len": 8, "max_len": 32, "train": 64, "dev": 16, "test": 16}, 1, 8),
+    # Both sequences of a pair pass through the model.
+    ("retrieval", {"max_len": 128}, 2, 128),
+])  # fmt: skip
 def test_the_tokens_of_a_training_batch_are_counted(task, options, batch, length):
     run, of_task = requested("softmax", "parity"), create(task, **options)
     named = run.question.task.model_copy(
@@ -143,10 +134,9 @@ def test_runs_of_one_shape_share_a_cost_and_runs_of_another_do_not(tiny):
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.parametrize(
-    ("attention", "causal", "has_state"),
-    [("linear", True, True), ("linear", False, False), ("softmax", True, False)],
-)
+@pytest.mark.parametrize(("attention", "causal", "has_state"), [
+    ("linear", True, True), ("linear", False, False), ("softmax", True, False),
+])  # fmt: skip
 def test_causal_recurrent_models_have_a_state(attention, causal, has_state):
     run = requested(attention, "mqar", mqar={"causal": causal, "train": 64})
     model, size = run.model, state_bytes_of(build_model(run, restore(run).task))

@@ -1,6 +1,7 @@
 """The data of runs: loaded and hashed once, part of the identity of a run, restored by it."""
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 
@@ -26,27 +27,17 @@ def unused(tiny):
 
 
 @pytest.fixture
-def reads(monkeypatch) -> Counter:
-    counts, load, digest = Counter(), ListOps.load, Split.digest
-
-    def counting_load(task, split):
-        counts[split] += 1
-        return load(task, split)
-
-    def counting_digest(split):
-        counts["digest"] += 1
-        return digest(split)
-
-    monkeypatch.setattr(ListOps, "load", counting_load)
-    monkeypatch.setattr(Split, "digest", counting_digest)
-    return counts
+def reads(recorded) -> Callable[[], Counter]:
+    loads = recorded(ListOps, "load", lambda task, split: split)
+    digests = recorded(Split, "digest", lambda split: "digest")
+    return lambda: Counter([*loads, *digests])
 
 
 def test_splits_are_loaded_and_hashed_once_for_many_runs(unused, run_here, reads):
     specs = [unused(attention, seed) for attention in ("softmax", "none") for seed in (0, 1)]
     for spec in specs:
         run_here(spec)
-    assert reads == {"train": 1, "dev": 1, "test": 1, "digest": 3}
+    assert reads() == {"train": 1, "dev": 1, "test": 1, "digest": 3}
     assert len({id(restore(spec)) for spec in specs}) == 1
 
 
@@ -55,10 +46,10 @@ def test_the_splits_of_one_task_at_a_time_are_in_memory(unused, reads):
     other = requested("softmax", "majority", majority={"seed": next(SEEDS)})
     sizes = {"train": 64, "dev": 16, "test": 18}
     assert restore(first).digests and restore(first).summary.sizes == sizes
-    assert reads == {"train": 1, "dev": 1, "test": 1, "digest": 6}
+    assert reads() == {"train": 1, "dev": 1, "test": 1, "digest": 6}
     assert len(restore(other).splits["train"]) and len(restore(first).splits["train"]) == 64
     # Three digests of each task.
-    assert reads == {"train": 2, "dev": 2, "test": 2, "digest": 6}
+    assert reads() == {"train": 2, "dev": 2, "test": 2, "digest": 6}
 
 
 def test_data_are_of_a_task_with_its_options_and_their_digests_are_of_the_run(tiny):

@@ -143,13 +143,10 @@ def test_an_interrupt_ends_all_workers_and_the_same_command_continues(grid, stor
     assert outcomes(store) == expected
 
 
-@pytest.mark.parametrize(
-    ("resources", "runs", "threads"),
-    [
-        ({"workers": 0}, 1, 9), ({"workers": 2}, 2, 4), ({"workers": 99}, 99, 1),
-        ({"workers": 2, "threads": 3}, 2, 3), ({"workers": 2, "engine": "slurm"}, 2, 1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("resources", "runs", "threads"), [
+    ({"workers": 0}, 1, 9), ({"workers": 2}, 2, 4), ({"workers": 99}, 99, 1),
+    ({"workers": 2, "threads": 3}, 2, 3), ({"workers": 2, "engine": "slurm"}, 2, 1),
+])  # fmt: skip
 def test_runs_at_once_share_the_threads_of_the_machine(resources, runs, threads, monkeypatch):
     monkeypatch.setattr("torch.get_num_threads", lambda: 9)
     found = Resources(**resources)

@@ -6,30 +6,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.environment import (
-    _of_process,
-    describe,
-    keep_freed_memory,
-    merge_commits,
-    pick_precision,
-    use_threads,
-)
+from harness import environment
 from harness.records.record import Environment
 from zoo.registry import UserError
 
 
 def test_without_glibc_nothing_changes(monkeypatch):
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
-    keep_freed_memory()
+    environment.keep_freed_memory()
 
 
 def test_threads_are_those_in_use_and_at_most_those_of_the_machine():
-    before = describe("cpu").threads
-    with use_threads(1):
-        assert describe("cpu").threads == torch.get_num_threads() == 1
-        with use_threads(10**6):
-            assert describe("cpu").threads == 1
-    assert describe("cpu").threads == before
+    before = environment.describe("cpu").threads
+    with environment.use_threads(1):
+        assert environment.describe("cpu").threads == torch.get_num_threads() == 1
+        with environment.use_threads(10**6):
+            assert environment.describe("cpu").threads == 1
+    assert environment.describe("cpu").threads == before
 
 
 OTHER = {"device": "an abacus", "threads": 99, "memory_gib": 0.5, "system": "Plan9"}
@@ -37,19 +30,19 @@ OTHER = {"device": "an abacus", "threads": 99, "memory_gib": 0.5, "system": "Pla
 
 @pytest.mark.parametrize("name", sorted(Environment.model_fields.keys() - {"commit"}))
 def test_each_difference_of_two_environments_is_named(name):
-    here = describe("cpu")
+    here = environment.describe("cpu")
     other = {**OTHER, "versions": here.versions | {"torch": "1.0", "a package more": "7"}}[name]
     difference = f"{name.replace('_', ' ')} {other} (here {getattr(here, name)})"
     if name == "versions":
         difference = f"torch 1.0 (here {torch.__version__})"
     with pytest.raises(UserError) as caught:
-        merge_commits(here.model_copy(update={name: other}), here, "it", "go there")
+        environment.merge_commits(here.model_copy(update={name: other}), here, "it", "go there")
     assert str(caught.value) == f"it was started with {difference}; go there"
 
 
 @pytest.mark.parametrize(("device", "precision"), [("cpu", "fp32"), ("cuda", "bf16")])
 def test_auto_is_a_precision_of_the_device(device, precision):
-    assert pick_precision("auto", device) == precision
+    assert environment.pick_precision("auto", device) == precision
 
 
 @pytest.fixture
@@ -70,12 +63,11 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize(
-    ("changed", "mark"),
-    [(None, ""), ("README.md", ""), ("zoo/contract.py", "+"), ("zoo/x.py", "+")],
-)
+@pytest.mark.parametrize(("changed", "mark"), [
+    (None, ""), ("README.md", ""), ("zoo/contract.py", "+"), ("zoo/x.py", "+"),
+])  # fmt: skip
 def test_a_commit_is_marked_where_code_was_changed(checkout, changed, mark):
     if changed:
         (checkout / changed).write_text("changed")
     head = git(checkout, "rev-parse", "--short=12", "HEAD")
-    assert _of_process.__wrapped__("cpu").commit == head + mark
+    assert environment._of_process.__wrapped__("cpu").commit == head + mark

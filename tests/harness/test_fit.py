@@ -9,23 +9,12 @@ from torch import nn
 
 from harness.data import restore
 from harness.optimisers import parameter_groups
-from harness.train import (
-    DivergedError,
-    Evaluation,
-    Progress,
-    Trainer,
-    evaluation_steps,
-    fit,
-)
+from harness.train import DivergedError, Evaluation, Progress, Trainer, evaluation_steps, fit
 from tasks import metrics
 from tasks.answers import Number
 from tests.harness.conftest import requested, with_train
-from tests.harness.specs import Clock, recipe
+from tests.harness.specs import Clock, nothing, recipe
 from zoo import create
-
-
-def nothing(*_) -> None:
-    pass
 
 
 def train(trainer, dev, save=nothing, on_point=nothing) -> Progress:
@@ -48,10 +37,9 @@ def evaluations(monkeypatch):
 
 
 @pytest.mark.slow_after(2)
-@pytest.mark.parametrize(
-    ("steps", "count", "expected"),
-    [(4, 2, [2, 4]), (10, 3, [3, 6, 10]), (2, 5, [1, 2]), (7, 1, [7])],
-)
+@pytest.mark.parametrize(("steps", "count", "expected"), [
+    (4, 2, [2, 4]), (10, 3, [3, 6, 10]), (2, 5, [1, 2]), (7, 1, [7]),
+])  # fmt: skip
 def test_dev_is_evaluated_evenly_and_after_the_last_step(
     tiny, prepare, dev, steps, count, expected
 ):

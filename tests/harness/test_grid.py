@@ -168,10 +168,9 @@ def test_a_run_of_another_process_is_left_to_it_until_that_ends(two, store, grid
     assert waited == ["ok"]
 
 
-@pytest.mark.parametrize(
-    ("status", "began", "new"),
-    [("failed", "later", False), ("failed", "before", True), ("interrupted", "later", True)],
-)
+@pytest.mark.parametrize(("status", "began", "new"), [
+    ("failed", "later", False), ("failed", "before", True), ("interrupted", "later", True),
+])  # fmt: skip
 def test_a_failure_of_another_command_is_not_repeated_by_this_one(tiny, store, status, began, new):
     record = failure(tiny(), store, "boom").model_copy(update={"status": status})
     store.write(record)

@@ -104,29 +104,24 @@ def test_a_file_system_without_locks_is_an_error_of_one_line(locks, monkeypatch)
         acquire(locks)
 
 
-@pytest.fixture
-def ended() -> int:
+def test_only_leftovers_of_killed_processes_are_removed(tiny, store, run_here, interrupted):
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
-    return process.pid
-
-
-def test_only_leftovers_of_killed_processes_are_removed(tiny, store, run_here, interrupted, ended):
     finished, unfinished, running = (tiny(seed=seed) for seed in range(3))
     run_here(finished)
     interrupted(unfinished)
-    folder, host = store.locks.folder, platform.node()
+    folder, host, dead = store.locks.folder, platform.node(), process.pid
     for spec in (finished, unfinished, running):  # states of killed processes
         lock = store.locks.acquire(spec.file_name, threads=1, steps=4)
         lock.release(keep_state=True)
     store.path(running).with_suffix(".checkpoint").touch()
     expected = {path for path in store.folder.rglob("*") if path.is_file()}
     expected |= {store.folder / "weights" / "x" / f".a.{host}.{os.getpid()}.partial"}
-    expected |= {store.folder / f".a.another-{host}.{ended}.partial", store.folder / ".a.partial"}
+    expected |= {store.folder / f".a.another-{host}.{dead}.partial", store.folder / ".a.partial"}
     removed = {
         store.checkpoint(finished),  # killed between the record and the end of the run
         folder / f"{finished.file_name}.json",
-        *(below / f".a.json.{host}.{ended}.partial" for below in (
+        *(below / f".a.json.{host}.{dead}.partial" for below in (
             store.folder, folder, store.folder / "studies", store.folder / "weights" / "x",
         )),
     }  # fmt: skip
@@ -182,19 +177,13 @@ def test_a_store_that_may_not_be_listed_is_rejected(store, failed, rejected, mon
         assert "cannot be listed" in rejected(*command)
 
 
-@pytest.fixture
-def mixed(tiny, store, run_here, interrupted):
+def test_the_command_says_the_same_and_changes_nothing(tiny, store, run_here, interrupted, call):
     done, running, ended, failed = (tiny(seed=seed) for seed in range(4))
     run_here(done)
     interrupted(ended)
     store.write(failure(failed, store, "boom"))
     lock = store.locks.acquire(running.file_name, threads=1, steps=4)
     lock.report(phase="train")
-    yield [spec.file_name for spec in (done, running, ended, failed)]
-    lock.release(keep_state=False)
-
-
-def test_the_command_says_the_same_and_changes_nothing(store, mixed, call):
     before = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
     code, out, err = call("status")
     assert {path: path.read_bytes() for path in before} == before
@@ -202,7 +191,8 @@ def test_the_command_says_the_same_and_changes_nothing(store, mixed, call):
     assert (code, err) == (0, "")
     assert first.startswith("1 of 4 runs done, 1 running, 1 failed; 1 interrupted")
     assert [line.split()[:2] for line in lines] == [
-        ["running", mixed[1]], ["interrupted", mixed[2]], ["failed", mixed[3]],
+        ["running", running.file_name], ["interrupted", ended.file_name],
+        ["failed", failed.file_name],
     ]  # fmt: skip
     assert f"process {os.getpid()} of" in lines[0] and lines[2].endswith("boom")
     assert lines[0].endswith("; train, step 0 of 4") and "step" not in lines[1]

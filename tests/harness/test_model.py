@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from harness.data import restore
-from harness.model import Classifier, build_model, masked_mean, pair_features
+from harness.model import Classifier, build_model, masked_mean
 from tasks.contract import Batch
 from tests.harness.conftest import requested
 from tests.harness.specs import encoder
@@ -92,20 +92,14 @@ def test_the_mean_excludes_padding_and_that_of_no_tokens_is_zero():
     assert torch.equal(pooled[3], torch.zeros(5))
 
 
-def test_the_features_of_a_pair_are_u_v_their_product_and_their_difference():
-    pooled = torch.randn(3, 2, 4)
-    u, v = pooled[:, 0], pooled[:, 1]
-    torch.testing.assert_close(pair_features(pooled), torch.cat([u, v, u * v, u - v], 1))
-
-
 def test_the_two_sequences_of_an_example_are_encoded_independently():
     model = classifier(layer("softmax"), sequences=2).eval()
     batch = draw(RAGGED, sequences=2)
-    alone = [
+    u, v = (
         masked_mean(model.encode(batch.tokens[:, i], batch.mask[:, i])[0], batch.mask[:, i])
         for i in (0, 1)
-    ]
-    expected = model.head(pair_features(torch.stack(alone, 1)))
+    )
+    expected = model.head(torch.cat([u, v, u * v, u - v], 1))
     torch.testing.assert_close(logits(model, batch), expected)
 
 

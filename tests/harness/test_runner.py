@@ -125,14 +125,10 @@ def test_test_is_evaluated_with_the_best_state_and_earlier_only_where_the_recipe
     assert final.best_on_test >= final.score if best else final.best_on_test is None
 
 
-def test_a_seed_determines_parameters_order_of_data_and_result(tiny, run_here, monkeypatch):
-    starts, real = [], harness.runner.fit
-
-    def spy(trainer, *rest, **named):
-        starts.append((trainer.model.token.weight.clone(), trainer.order.batch(0)))
-        real(trainer, *rest, **named)
-
-    monkeypatch.setattr("harness.runner.fit", spy)
+def test_a_seed_determines_parameters_order_of_data_and_result(tiny, run_here, recorded):
+    starts = recorded(harness.runner, "fit", lambda trainer, *_: (
+        trainer.model.token.weight.clone(), trainer.order.batch(0)
+    ))  # fmt: skip
     records = []
     for before, seed in ((1, 3), (2, 3), (3, 4)):
         torch.manual_seed(before)
@@ -202,14 +198,8 @@ def test_a_continued_run_names_both_commits_and_has_the_seconds_of_all_its_proce
 
 
 @pytest.mark.parametrize("options", [{}, {"backend": "naive"}], ids=["auto", "naive"])
-def test_a_run_of_softmax_has_sdpa_unless_it_names_a_backend(tiny, run_here, options, monkeypatch):
-    built, build = [], harness.runner.build_model
-
-    def spy(spec, task):
-        built.append(spec.options)
-        return build(spec, task)
-
-    monkeypatch.setattr("harness.runner.build_model", spy)
+def test_a_run_of_softmax_has_sdpa_unless_it_names_a_backend(tiny, run_here, options, recorded):
+    built = recorded(harness.runner, "build_model", lambda spec, _: spec.options)
     spec = tiny("softmax+primal", settings={"softmax": options} if options else {})
     record = run_here(spec)
     backend = options.get("backend", "sdpa")
@@ -218,29 +208,16 @@ def test_a_run_of_softmax_has_sdpa_unless_it_names_a_backend(tiny, run_here, opt
 
 
 @pytest.fixture
-def saves(monkeypatch) -> list[int]:
-    steps, real = [], checkpoint.save
-
-    def spy(path, trainer, progress):
-        steps.append(progress.step)
-        real(path, trainer, progress)
-
-    monkeypatch.setattr(checkpoint, "save", spy)
-    return steps
+def saves(recorded) -> list[int]:
+    return recorded(checkpoint, "save", lambda path, trainer, progress: progress.step)
 
 
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("number", [None, signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
-    tiny, store, run_here, tmp_path, monkeypatch, saves, number
+    tiny, store, run_here, tmp_path, monkeypatch, recorded, saves, number
 ):
-    trained, fit = [], harness.runner.fit
-
-    def spy(trainer, *rest, **named):
-        trained.append(trainer.model)
-        fit(trainer, *rest, **named)
-
-    monkeypatch.setattr("harness.runner.fit", spy)
+    trained = recorded(harness.runner, "fit", lambda trainer, *_: trainer.model)
     spec = tiny("softmax+primal", steps=12, evaluations=3)
     uninterrupted = run_here(spec, Store(tmp_path / "elsewhere"))
     real, left = Trainer.step, [number]

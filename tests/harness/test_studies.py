@@ -116,14 +116,12 @@ def test_a_table_has_a_value_once_that_all_rows_have(tmp_path):
             StudyRecord(table=wrong, **shared)
 
 
-def test_a_run_without_weights_or_with_a_damaged_record_is_rejected(call, output, store):
+def test_a_run_without_weights_or_with_a_damaged_record_is_rejected(rejected, output, store):
     output("run", "-a", "none", *KEPT[:4], *KEPT[5:])
     (path,) = store.folder.glob("*.json")
-    code, _, err = call("study", "spectrum", path.name)
-    assert code == 2 and f"run '{path.stem}' has no saved weights" in err
+    assert f"run '{path.stem}' has no saved weights" in rejected("study", "spectrum", path.name)
     folder = store.folder / "weights" / path.stem
     folder.mkdir(parents=True)
     (folder / "step-00000000.pt").touch()
     path.write_text("{}")
-    code, _, err = call("study", "spectrum", path.name)
-    assert code == 2 and "is not a record" in err
+    assert "is not a record" in rejected("study", "spectrum", path.name)

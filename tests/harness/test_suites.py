@@ -23,7 +23,7 @@ from harness.runs import Execution, parameters
 from harness.suite import copy_published, specs_of
 from reports.first import text
 from reports.store import _named
-from tests.conftest import ROOT
+from tests.conftest import ROOT, one_line
 from tests.harness.conftest import MEASURED
 from tests.reports.conftest import make_cost
 from zoo.registry import UserError
@@ -87,9 +87,13 @@ def test_a_question_has_the_fields_of_all_and_of_the_question_that_it_extends(fi
     assert [row.label for row in suite.rows][:2] == ["softmax", "primal[rank=8]"]
 
 
-def test_a_wrong_question_is_rejected_before_the_first_run(file, rejected, store):
-    name = file("model = { depth = 1 }", "model = { depths = 1 }")
-    assert "depths" in rejected("run", "--suite", name) and not store.folder.exists()
+@pytest.mark.parametrize(("old", "new", "named"), [
+    ("model = { depth = 1 }", "model = { depths = 1 }", "depths"),
+    ("options = { pairs = 2 }", "options = { path = 5 }", "put 5 here"),
+    ("heads = 2\nbatch", "heads = 3\nbatch", "heads=3"), ('train = "1"', 'train = "one"', "one"),
+])  # fmt: skip
+def test_a_wrong_suite_is_rejected_before_the_first_run(file, rejected, store, old, new, named):
+    assert named in rejected("run", "--suite", file(old, new)) and not store.folder.exists()
 
 
 @pytest.mark.parametrize(("old", "new", "named"), [
@@ -114,9 +118,8 @@ def test_a_wrong_question_is_rejected_before_the_first_run(file, rejected, store
     (SUITE, "questions = [1]", "each of 'questions' must be a table"),
 ])  # fmt: skip
 def test_a_malformed_suite_is_rejected_with_the_value(file, old, new, named):
-    with pytest.raises(UserError) as error:
+    with one_line(named):
         suites.find(file(old, new))
-    assert named in str(error.value) and "\n" not in str(error.value)
 
 
 def test_two_suites_of_one_name_are_rejected(file):
@@ -128,17 +131,6 @@ def test_a_question_is_not_the_recipe_of_another_question(file):
     name = file("[all]", "[all]\nrecipe = 'mine.toml/easy'")
     with pytest.raises(UserError, match=r"'mine.toml/easy', which is itself a question; give"):
         recipes.find(f"{name}/easy")
-
-
-def test_the_path_of_a_file_of_a_question_that_is_no_text_is_rejected(file, rejected):
-    name = file("options = { pairs = 2 }", "options = { path = 5 }")
-    assert "put 5 here" in rejected("run", "--suite", name, "--questions", "easy")
-
-
-@pytest.mark.parametrize(("old", "new"), [("heads = 2\nbatch", "heads = 3\nbatch"),
-                                          ('train = "1"', 'train = "one"')])  # fmt: skip
-def test_costs_that_cannot_be_measured_are_rejected_before_the_first_run(file, rejected, old, new):
-    rejected("run", "--suite", file(old, new), "-a", "softmax")
 
 
 def test_a_file_that_is_no_record_of_costs_is_rejected_before_the_first_run(file, rejected, store):
@@ -354,7 +346,7 @@ def test_the_first_command_trains_at_the_published_rate(store, file, outcomes, m
 
 def test_the_first_command_asks_a_suite_with_a_question_of_the_form(store, file, outcomes):
     first_suite = file("version = 3", 'version = 3\nfirst = ["hard"]')
-    (path,) = (Path(first_suite).with_name("other.toml"),)
+    path = Path(first_suite).with_name("other.toml")
     path.write_text(Path(first_suite).read_text().replace('["hard"]', '["easy"]'))
     how = Execution(store=store.folder, resources=Resources(workers=1, threads=1), cost=False)
     for names, suite, question in (("primal", first_suite, "hard"), ("delta", str(path), "easy")):
@@ -431,12 +423,9 @@ def test_a_suite_measures_both_forms_of_a_layer_that_has_both():
     assert alone and others == [alone] * 3
 
 
-def test_a_row_of_a_question_has_its_positions_and_ends_at_its_ceiling(tmp_path, unread):
-    path = tmp_path / "mine.toml"
-    path.write_text(
-        SUITE.replace("seeds = [1, 2]", 'seeds = [1, 2]\nceiling = 99.0\nrotary = ["softmax"]')
-    )
-    suite = suites.find(str(path))
+def test_a_row_of_a_question_has_its_positions_and_ends_at_its_ceiling(file, unread):
+    seeds = "seeds = [1, 2]\n"
+    suite = suites.find(file(seeds, f'{seeds}ceiling = 99.0\nrotary = ["softmax"]\n'))
     question = suite.questions[0]
     found = specs_of(suite, question, suite.rows, "cpu")
     positions = {of_row[0].row: {spec.model.positions for spec in of_row} for of_row in found}

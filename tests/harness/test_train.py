@@ -72,8 +72,9 @@ def some(split: Split, count: int) -> Split:
     )  # fmt: skip
 
 
-def test_accuracy_counts_every_answer_of_an_example(tiny, prepare):
-    trainer = prepare(tiny(batch=4))
+@pytest.mark.parametrize("by_length", [False, True])
+def test_accuracy_counts_every_answer_of_an_example_in_order(tiny, prepare, by_length):
+    trainer = prepare(tiny(batch=4, bucket_by_length=by_length))
     split = some(restore(tiny()).splits["test"], 6)
     target_positions = torch.tensor([[0, 1]] * 6)
     several = replace(
@@ -83,7 +84,8 @@ def test_accuracy_counts_every_answer_of_an_example(tiny, prepare):
     guesses = trainer.model(several.gather(torch.arange(6)))[0].argmax(-1)
     wrong = torch.tensor([[0, 0], [1, 0], [1, 1], [0, 0], [0, 0], [0, 1]])
     answered = replace(several, targets=(guesses + wrong) % 10)
-    assert trainer.evaluate(answered).mean == pytest.approx(8 / 12)
+    found = trainer.evaluate(answered)
+    assert found.values.tolist() == (wrong == 0).tolist() and found.mean == pytest.approx(8 / 12)
 
 
 def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(tiny, prepare):

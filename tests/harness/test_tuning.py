@@ -2,16 +2,8 @@
 
 import pytest
 
+from harness import runs
 from harness.questions import question_of
-from harness.runs import (
-    best,
-    beyond,
-    differ,
-    due,
-    finals,
-    trials,
-    varied,
-)
 from tests.harness.conftest import SMALL, TREES, requested
 from tests.reports.conftest import changed, make_record
 
@@ -20,7 +12,7 @@ SETTINGS = {"listops": TREES, "train": {"steps": 4, "warmup": 0}}
 
 def row(texts=None, settings=SETTINGS):
     question = question_of("listops", "smoke", settings, tune=True, grid=texts or {})
-    return trials(question, "softmax", settings, "cpu")
+    return runs.trials(question, "softmax", settings, "cpu")
 
 
 def made(trial, dev, last_step):
@@ -41,11 +33,11 @@ def test_the_default_grid_is_four_rates_around_the_recipe():
 
 def test_a_trial_and_a_final_run_differ_in_identity_from_the_same_run_without_tuning():
     plain, trial = requested("softmax", "listops", **SETTINGS), row()[1]
-    (final,) = finals(trial, [0])
+    (final,) = runs.finals(trial, [0])
     assert final.train == plain.train == trial.train
     assert (final.role, final.seed, trial.role, plain.role) == ("final", 0, "trial", "")
     assert len({plain.id, final.id, trial.id}) == 3
-    assert [run.seed for run in finals(trial, (3, 1, 2))] == [3, 1, 2]
+    assert [run.seed for run in runs.finals(trial, (3, 1, 2))] == [3, 1, 2]
     assert "role" not in plain.model_dump_json()
 
 
@@ -61,26 +53,24 @@ def test_a_grid_of_several_fields_is_their_product():
 def test_of_trials_that_are_equal_on_dev_the_nearest_to_the_recipe_is_chosen(dev, chosen):
     tuned = row()
     records = [made(trial, score, 4) for trial, score in zip(tuned, dev, strict=True)]
-    assert best(records).spec == tuned[chosen]
-    assert best([]) is None is best(run.model_copy(update={"final": None}) for run in records)
+    assert runs.best(records).spec == tuned[chosen]
+    without = [run.model_copy(update={"final": None}) for run in records]
+    assert runs.best([]) is None is runs.best(without)
 
 
-@pytest.mark.parametrize(
-    ("dev", "steps", "chosen", "further"),
-    [
-        ((1, 2, 4, 3), (4, 4, 4, 4), 2, None),
-        ((1, 2, 3, 4), (4, 4, 4, 4), 3, 27e-3),
-        ((4, 3, 2, 1), (4, 4, 4, 4), 0, 1.11e-4),
-        # The third ends first at the score that solves the question, then the fourth.
-        ((1, 2, 3, 4), (4, 4, 2, 3), 2, None),
-        ((1, 2, 3, 4), (4, 4, 4, 3), 3, None),
-    ],
-)
+@pytest.mark.parametrize(("dev", "steps", "chosen", "further"), [
+    ((1, 2, 4, 3), (4, 4, 4, 4), 2, None),
+    ((1, 2, 3, 4), (4, 4, 4, 4), 3, 27e-3),
+    ((4, 3, 2, 1), (4, 4, 4, 4), 0, 1.11e-4),
+    # The third ends first at the score that solves the question, then the fourth.
+    ((1, 2, 3, 4), (4, 4, 2, 3), 2, None),
+    ((1, 2, 3, 4), (4, 4, 4, 3), 3, None),
+])  # fmt: skip
 def test_a_row_whose_best_rate_is_first_or_last_has_a_further_trial(dev, steps, chosen, further):
     tuned = row({"train.lr": ["3.33e-4", "1e-3", "3e-3", "9e-3"]})
     records = [made(*of) for of in zip(tuned, dev, steps, strict=True)]
-    assert best(records).spec == tuned[chosen]
-    trial = beyond(records)
+    assert runs.best(records).spec == tuned[chosen]
+    trial = runs.beyond(records)
     assert (trial and trial.train.lr) == (further and pytest.approx(further, rel=0.01))
     assert trial is None or {trial.question.id, trial.role} == {tuned[0].question.id, "trial"}
 
@@ -88,13 +78,13 @@ def test_a_row_whose_best_rate_is_first_or_last_has_a_further_trial(dev, steps, 
 def test_a_row_has_further_trials_until_a_rate_beyond_the_best_is_worse():
     tuned = row({"train.lr": ["1e-3", "3e-3"]})
     records, rates = [made(trial, trial.train.lr, 4) for trial in tuned], []
-    while trial := beyond(records):
+    while trial := runs.beyond(records):
         rates.append(trial.train.lr)
         records.append(made(trial, trial.train.lr, 4))
     assert rates == pytest.approx([9e-3, 27e-3, 81e-3])
-    assert beyond([*records[:3], made(records[3].spec, 0, 4)]) is None
+    assert runs.beyond([*records[:3], made(records[3].spec, 0, 4)]) is None
     failed = records[3].model_copy(update={"final": None})
-    assert beyond([*records[:3], failed]) is None
+    assert runs.beyond([*records[:3], failed]) is None
 
 
 @pytest.mark.parametrize(("steps", "all_trials"), [(3, False), (4, True)])
@@ -102,13 +92,13 @@ def test_the_trial_at_the_rate_of_the_recipe_is_the_first_and_alone_where_it_sol
     steps, all_trials
 ):
     tuned = row({"train.lr": ["3.33e-4", "1e-3", "3e-3"]})
-    (first,) = due(tuned, [])
+    (first,) = runs.due(tuned, [])
     assert first.distance == 0
     records = [made(first, 1, steps)]
-    others = due(tuned, records)
+    others = runs.due(tuned, records)
     assert others == ([trial for trial in tuned if trial != first] if all_trials else [])
     records += [made(trial, 0, 4) for trial in others]
-    assert due(tuned, records) == []
+    assert runs.due(tuned, records) == []
 
 
 @pytest.mark.parametrize(("scores", "expected"), [
@@ -121,7 +111,7 @@ def test_more_seeds_are_due_where_scores_differ_by_more_than_four_points(scores,
         record.model_copy(update={"final": record.final.model_copy(update={"score": score})})
         for record, score in zip(records, scores, strict=True)
     ]
-    assert differ(records) == expected
+    assert runs.differ(records) == expected
 
 
 TINY = ["--attention", "softmax", "--budget", "smoke", "--device", "cpu", "--precision",
@@ -129,19 +119,15 @@ TINY = ["--attention", "softmax", "--budget", "smoke", "--device", "cpu", "--pre
         "train.lr=1e-3,1e-2", *SMALL]  # fmt: skip
 
 
-def is_trial(record) -> bool:
-    return record.spec.role == "trial"
-
-
 @pytest.mark.slow
-def test_tuning_again_trains_nothing_again(call, output, store, outcomes):
-    code, out, _ = call("run", *TINY, "--seeds", "1")
+def test_tuning_again_trains_nothing_again(output, store, outcomes):
+    out = output("run", *TINY, "--seeds", "1")
     records = store.read()[0]
-    assert code == 0
-    assert (sum(map(is_trial, records)), len(records)) == (2, 3)
-    accuracies = {run.spec.train.lr: run.final.dev for run in records if is_trial(run)}
-    (chosen,) = (run.spec.train.lr for run in records if not is_trial(run))
-    assert accuracies[chosen] == max(accuracies.values()) and out.count("(chosen)") == 1
+    *first, final = sorted(records, key=lambda run: run.spec.role == "final")
+    assert [run.spec.role for run in (*first, final)] == ["trial", "trial", "final"]
+    accuracies = {run.spec.train.lr: run.final.dev for run in first}
+    assert accuracies[final.spec.train.lr] == max(accuracies.values())
+    assert out.count("(chosen)") == 1
 
     out = output("run", *TINY, "--seeds", "1,2")
     assert out.count("already present; run it") == 1
@@ -153,11 +139,6 @@ def test_tuning_again_trains_nothing_again(call, output, store, outcomes):
 MQAR = {"mqar": {"train": 64, "vocabulary": 32}}
 
 
-def swept(field, values):
-    settings = varied(MQAR, field, values, "mqar", "primal")
-    return [requested("primal", "mqar", **of) for of in settings]
-
-
 @pytest.mark.parametrize(("field", "values", "value_of"), [
     ("task.pairs", ["2", "4"], lambda spec: spec.task.options["pairs"]),
     ("mqar.pairs", ["2", "4"], lambda spec: spec.task.options["pairs"]),
@@ -165,7 +146,8 @@ def swept(field, values):
     ("primal.rank", ["2", "4"], lambda spec: spec.options["primal"]["rank"]),
 ])  # fmt: skip
 def test_every_value_is_a_run_that_differs_in_it_alone(field, values, value_of):
-    specs = swept(field, values)
+    settings = runs.varied(MQAR, field, values, "mqar", "primal")
+    specs = [requested("primal", "mqar", **of) for of in settings]
     assert [value_of(spec) for spec in specs] == [*map(int, values)]
     assert {spec.task.options["vocabulary"] for spec in specs} == {32}
 

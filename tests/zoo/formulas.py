@@ -203,12 +203,9 @@ def differential_1(layer: Any, x: Tensor) -> Tensor:
     factor, heads = (l1 @ m1).exp() - (l2 @ m2).exp() + at_first, []
     projections = layer.query(x), *layer.context(x).chunk(2, -1)
     for q, k, v in zip(*map(split, projections), strict=True):
-        halves = zip(q.chunk(2, 1), k.chunk(2, 1), strict=True)
-        first, second = (
-            softmax_map(layer, rotated(layer, q), rotated(layer, k)) for q, k in halves
-        )
-        y = (first - factor * second) @ v
-        y = y / (y.square().mean(1, keepdim=True) + 1e-5).sqrt()
+        halves = zip(*((rotated(layer, u) for u in x.chunk(2, 1)) for x in (q, k)), strict=True)
+        first, second = (softmax_map(layer, q, k) for q, k in halves)
+        y = rms((first - factor * second) @ v)
         heads.append((1 - at_first) * layer.norm.weight * y)
     return layer.out(torch.cat(heads, 1))
 
@@ -396,15 +393,15 @@ def retention(layer: Any, x: Tensor) -> Tensor:
     return gated(layer, x, (decay * (q @ k.mH).real / WIDTH**0.5) @ v)
 
 
-def rms(layer: Any, y: Tensor) -> Tensor:
-    return layer.out(y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.norm.weight)
+def rms(y: Tensor) -> Tensor:
+    return y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt()
 
 
 def hgrn2(layer: Any, x: Tensor) -> Tensor:
     q, v, logits = map(heads, layer.query_key_value(x).chunk(3, -1))
     alpha = layer.lower_bound + (1 - layer.lower_bound) * logits.sigmoid()
     y = decayed(layer, F.silu(q) / WIDTH**0.5, 1 - alpha, v, alpha.log())
-    return rms(layer, y[0].transpose(0, 1).flatten(1))
+    return layer.out(rms(y[0].transpose(0, 1).flatten(1)) * layer.norm.weight)
 
 
 def steps_of_decay(layer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -417,7 +414,8 @@ def mamba2(layer: Any, x: Tensor) -> Tensor:
     q, k = (rotated(layer, part)[None, None].expand(1, HEADS, -1, -1) for part in (q, k))
     log_decay, step = steps_of_decay(layer, x)
     y = loop(q, k, step * heads(u), log_decay) + layer.skip[:, None, None] * heads(u)
-    return rms(layer, y[0].transpose(0, 1).flatten(1) * F.silu(layer.gate(x)))
+    y = y[0].transpose(0, 1).flatten(1) * F.silu(layer.gate(x))
+    return layer.out(rms(y) * layer.norm.weight)
 
 
 def matrix_memory(q, k, v, i, f) -> Tensor:
@@ -433,12 +431,10 @@ def matrix_memory(q, k, v, i, f) -> Tensor:
 def mlstm(layer: Any, x: Tensor) -> Tensor:
     q, k, v = map(split, layer.query_key_value(x).chunk(3, -1))
     i, f = (15 * (layer.gates(x) / 15).tanh()).chunk(2, -1)
-    y = torch.stack([
-        matrix_memory(rotated(layer, q[h]), rotated(layer, k[h]) / WIDTH**0.5, v[h], i[:, h],
-                      f[:, h].sigmoid())
-        for h in range(HEADS)
-    ]).transpose(0, 1)  # fmt: skip
-    return layer.out(layer.gate(x).sigmoid() * group_norm(layer, y))
+    q, k = ([rotated(layer, head) for head in heads] for heads in (q, k))
+    parts = zip(q, k, v, i.unbind(1), f.sigmoid().unbind(1), strict=True)
+    y = [matrix_memory(q, k / WIDTH**0.5, v, i, f) for q, k, v, i, f in parts]
+    return layer.out(layer.gate(x).sigmoid() * group_norm(layer, torch.stack(y, 1)))
 
 
 def slots(q, k, v, alpha) -> Tensor:
@@ -455,10 +451,16 @@ def gsa(layer: Any, x: Tensor) -> Tensor:
     u = layer.query_key_value(x)
     q, k, v = map(split, F.silu(u[:, : 3 * DIM]).chunk(3, -1))
     alpha = split(u[:, 3 * DIM :].sigmoid() ** (1 / layer.temperature))
-    heads = [
-        slots(rotated(layer, q[h]), rotated(layer, k[h]), v[h], alpha[h]) for h in range(HEADS)
-    ]
-    return rms(layer, F.silu(torch.cat(heads, 1)))
+    q, k = ([rotated(layer, head) for head in heads] for heads in (q, k))
+    y = F.silu(torch.cat([slots(q[h], k[h], v[h], alpha[h]) for h in range(HEADS)], 1))
+    return layer.out(rms(y) * layer.norm.weight)
+
+
+def turned(y: Tensor, phi: Tensor) -> Tensor:
+    pairs, rest = y.tensor_split([2 * phi.shape[1]], 1)
+    pairs = torch.view_as_complex(pairs.unflatten(1, (-1, 2)))
+    pairs = pairs * torch.polar(torch.ones_like(phi), phi)
+    return torch.cat([torch.view_as_real(pairs).flatten(1), rest], 1)
 
 
 def mamba3(layer: Any, x: Tensor) -> Tensor:
@@ -470,18 +472,7 @@ def mamba3(layer: Any, x: Tensor) -> Tensor:
     outputs = []
     for h, values in enumerate(split(u)):
         phi = (math.pi * turn.tanh() * step[:, h, None]).cumsum(0)
-        rotation, (k, q) = (
-            torch.polar(torch.ones_like(phi), phi),
-            (
-                y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight + bias[h]
-                for y, norm, bias in parts
-            ),
-        )
-        k, q = (
-            torch.cat([torch.view_as_real(pairs * rotation).flatten(1), y[:, 2 * layer.pairs :]], 1)
-            for y in (k, q)
-            for pairs in [torch.view_as_complex(y[:, : 2 * layer.pairs].unflatten(1, (-1, 2)))]
-        )
+        k, q = (turned(rms(y) * norm.weight + bias[h], phi) for y, norm, bias in parts)
         state, rows = x.new_zeros(k.shape[1], values.shape[1]), []
         for i in range(len(x)):
             if i:
@@ -539,8 +530,7 @@ def delta_product(layer: Any, x: Tensor) -> Tensor:
 
 
 def normed(layer: Any, x: Tensor, y: Tensor) -> Tensor:
-    y = y[0].transpose(0, 1)
-    y = y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.norm.weight
+    y = rms(y[0].transpose(0, 1)) * layer.norm.weight
     return layer.out(y.flatten(1) * (1 if layer.gate is None else layer.gate(x)))
 
 
@@ -631,21 +621,14 @@ CASES = [
     between_projections("nystrom", nystrom, options={"landmarks": 16}, **INVERSE),
     between_projections("nystrom", nystrom, options={"landmarks": 16, "conv": 5}, **INVERSE),
     between_projections("soft", soft, options={"landmarks": 16, "iterations": 12}, **INVERSE),
-    *(
-        between_projections(
-            "linformer", linformer, options={"rank": 16, "sharing": sharing},
-            random={"projections": 0.0},
-        )
-        for sharing in ("none", "headwise", "kv")
-    ),
+    *(between_projections("linformer", linformer, options={"rank": 16, "sharing": sharing},
+                          random={"projections": 0.0})
+      for sharing in ("none", "headwise", "kv")),
     between_projections("local", local, options={"window": 7}),
     between_projections("sinks", sinks, options={"window": 7}),
-    between_projections(
-        "sinks", sinks, options={"window": 16, "tokens": 0, "learned": True}, random={"sink": 0.0}
-    ),
-    between_projections(
-        "sinks", sinks, options={"window": 64, "tokens": 9, "learned": True}, random={"sink": 0.0}
-    ),
+    *(between_projections("sinks", sinks, options={**options, "learned": True},
+                          random={"sink": 0.0})
+      for options in ({"window": 16, "tokens": 0}, {"window": 64, "tokens": 9})),
     between_projections("moba", moba, options={"block": 16, "topk": 2}),
     between_projections("reformer", reformer, options={"bucket": 16}),
     between_projections("reformer", reformer, options={"bucket": 1, "hashes": 3}),
@@ -705,21 +688,18 @@ def seven_on_each_side(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> T
     return softmax_map(layer, q, k, distances(len(q)).abs() <= 7) @ v
 
 
-CONVERGED = {"outputs": (0.0, 1e-7), "slopes": (0.0, 1e-5)}
+CONVERGED = {
+    "options": {"landmarks": 64, "iterations": 40}, "outputs": (0.0, 1e-7), "slopes": (0.0, 1e-5),
+}  # fmt: skip
 
 LIMITS = [
     between_projections("local", seven_on_each_side, options={"window": 7}),
     between_projections("local", softmax, options={"window": 62}),
     between_projections("moba", softmax, options={"block": 16, "topk": 4}),
     between_projections("moba", within_blocks, options={"block": 16, "topk": 1}),
-    between_projections(
-        "nystrom", softmax, options={"landmarks": 64, "iterations": 40}, **CONVERGED
-    ),
+    between_projections("nystrom", softmax, **CONVERGED),
     # Tokens that are far apart: the kernel is not nearly singular.
-    between_projections(
-        "soft", all_pairs, options={"landmarks": 64, "iterations": 40},
-        random={"query.weight": 0.0}, **CONVERGED,
-    ),
+    between_projections("soft", all_pairs, random={"query.weight": 0.0}, **CONVERGED),
     Case("longformer", longformer, {"window": 5, "global_tokens": 0}),
 ]  # fmt: skip
 """Options with which a variant equals a simpler formula, of up to 63 tokens."""

@@ -7,7 +7,7 @@ keys of the tokens c, which are x in self-attention.
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from tests.zoo.oracle import DIM, HEADS, WIDTH, complex_rotation, size
@@ -28,16 +28,6 @@ def make(form: str, size: Size, **options) -> Primal:
         options.pop("rank_multi", None)
         return PrimalMoments(size, **options)
     return Primal(size, **options, **({} if form == "causal" else {"projections": form}))
-
-
-def make_columns_orthonormal(layer: Primal) -> None:
-    """Initialise W_e and W_r in a way that is not the published one: norm sqrt(s) in each head.
-
-    Training fails with it: the KSVD loss is about s^2 times larger.
-    """
-    for side in layer.directions.data:
-        for head in side:
-            nn.init.orthogonal_(head)
 
 
 def positions(n: int, count: int) -> list[int]:

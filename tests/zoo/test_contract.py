@@ -59,6 +59,8 @@ REJECTED = [
     (lambda: Bare(SIZE)(TOKENS), "Bare"), (lambda: call(TOKENS, REAL), "context is boolean"),
     (lambda: call(TOKENS, torch.randn(2, 10, 8)), "context has 10 tokens"),
     (lambda: call(TOKENS, TOKENS[:1]), "context 1"),
+    (lambda: variants.find("linear")(size(causal=True))(TOKENS[:, :5], TOKENS),
+     "causal linear got 5 queries and 9 keys"),
 ]  # fmt: skip
 """Other sizes, tokens and masks are in `tests/test_wrong_calls.py`."""
 
@@ -89,11 +91,6 @@ def test_what_is_not_claimed_is_rejected_with_the_names_of_others():
     ):  # fmt: skip
         with pytest.raises(Unsupported, match=f": {names_with(trait)}$"):
             make()
-
-
-def test_a_causal_layer_rejects_a_context_of_another_length():
-    with one_line("causal linear", "5 queries", "9 keys"):
-        variants.find("linear")(size(causal=True))(TOKENS[:, :5], TOKENS)
 
 
 @pytest.mark.parametrize("upcast", [True, False])

@@ -7,21 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.zoo import oracle
 from tests.zoo.formulas import CASES, LIMITS, Case
-from tests.zoo.oracle import (
-    DIM,
-    HEADS,
-    agree,
-    by_sample,
-    create,
-    draw,
-    gradients,
-    projections_alone_are_halved,
-    qkv,
-    ragged,
-    size,
-    valid,
-)
+from tests.zoo.oracle import HEADS, agree, create, draw, ragged, size
 from zoo.contract import Attention, Unsupported
 from zoo.kernels.real_tokens import zero_padding
 from zoo.variants import variants
@@ -46,8 +34,8 @@ def layer_of(case: Case, causal: bool, *, rotary: bool = False) -> Attention:
 def compare(case: Case, causal: bool, n: int, *, padded: bool, rotary: bool = False) -> None:
     layer, x = layer_of(case, causal, rotary=rotary), draw(n)
     mask = ragged(n, 1) if padded else None
-    out = valid(layer(x, mask=mask).tokens, mask)
-    expected = by_sample(partial(case.formula, layer), x, mask)
+    out = oracle.valid(layer(x, mask=mask).tokens, mask)
+    expected = oracle.by_sample(partial(case.formula, layer), x, mask)
     agree(out, expected, x, *layer.parameters(), outputs=case.outputs, slopes=case.slopes)
 
 
@@ -117,21 +105,21 @@ IN_FP32 = [
 def test_fp32_is_exact_where_features_are_small_or_large_or_many(name, n, scale, shift, bound):
     case = next(case for case in CASES if case.name == name)
     for causal in variants.find(name).traits.forms:
-        layer, inputs = layer_of(case, causal), qkv(n, n, scale, shift)
+        layer, inputs = layer_of(case, causal), oracle.qkv(n, n, scale, shift)
         inputs = inputs if not layer.shared_qk else [inputs[0], inputs[0], inputs[2]]
         expected = by_head(case, layer, *inputs)
         narrow = [part.detach().float().requires_grad_() for part in inputs]
         narrow = narrow if not layer.shared_qk else [narrow[0], narrow[0], narrow[2]]
         out = copy.deepcopy(layer).float().attend(*narrow, None)
         assert (out - expected).norm() <= bound * expected.norm()
-        assert all(part.isfinite().all() for part in gradients(out, *narrow))
+        assert all(part.isfinite().all() for part in oracle.gradients(out, *narrow))
 
 
 @pytest.mark.parametrize("name", ["gated-linear", "retention", "linear", "cosine", "cosformer"])
 def test_under_autocast_only_projections_run_in_half_precision(name):
     for causal in (False, True):
-        layer, x = variants.find(name)(size(causal=causal)), torch.randn(2, 40, DIM)
-        projections_alone_are_halved(lambda layer=layer, x=x: layer(x, x, ragged(40)))
+        layer, x = variants.find(name)(size(causal=causal)), torch.randn(2, 40, oracle.DIM)
+        oracle.projections_alone_are_halved(lambda layer=layer, x=x: layer(x, x, ragged(40)))
 
 
 REAL = torch.tensor([[True] * 5 + [False] * 2, [True] * 7])

@@ -1,4 +1,4 @@
-"""Kernels of one function each equal their definitions, forward and backward; loops of threads."""
+"""Kernels and the short convolution equal their definitions, and loops of threads."""
 
 import threading
 
@@ -6,12 +6,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.zoo.oracle import FORMS, agree, complex_rotation, gradients, qkv
+from tests.zoo.oracle import FORMS, agree, complex_rotation, create, gradients, qkv
 from zoo import projection
+from zoo.contract import Size, Unsupported
 from zoo.kernels import causal_sum, collisions, eager, threads
 from zoo.kernels.collisions import Form, tiled
 from zoo.kernels.depthwise import BLOCK, convolve
 from zoo.kernels.rotary import apply_rotary
+from zoo.projection import ShortConvolution
 
 
 def sides(n: int, dtype=torch.float64) -> list[torch.Tensor]:
@@ -50,11 +52,6 @@ def test_zero_by_zero_and_an_underflowing_denominator_give_zero():
     torch.testing.assert_close(out[:, :, 2], torch.full((1, 1, 2), 1e25))
 
 
-def units(n: int, m: int) -> list[torch.Tensor]:
-    q, k, v = qkv(n, m)
-    return [*(torch.nn.functional.normalize(part.detach(), dim=-1) for part in (q, k)), v.detach()]
-
-
 @FORMS
 @pytest.mark.parametrize(("n", "tau", "bound"), [
     (1, 8, False), (63, 1, True), (63, 8, True), (100, 1, False), (100, 2, True), (100, 3, False),
@@ -62,9 +59,10 @@ def units(n: int, m: int) -> list[torch.Tensor]:
 def test_tiles_equal_the_definition(n, tau, bound, causal, monkeypatch):
     # Seven queries a tile at n = 100, and the last one smaller.
     monkeypatch.setattr(collisions, "TILE", 700)
-    inputs = [part.requires_grad_() for part in units(n, n)]
-    form = Form(causal, tau, bound)
-    saved = []
+    q, k, v = (part.detach() for part in qkv(n))
+    units = (F.normalize(part, dim=-1) for part in (q, k))
+    inputs = [part.requires_grad_() for part in (*units, v)]
+    form, saved = Form(causal, tau, bound), []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
         out = tiled(*inputs, form)
     # No matrix of weights is stored.
@@ -94,6 +92,46 @@ def test_the_sum_of_shifted_tokens_is_the_convolution(n, taps, before):
     agree(projection.convolve(u, kernel, before, None), expected, u, kernel)
     again = lambda *of: projection.convolve(*of, before, None)  # noqa: E731
     assert torch.autograd.gradgradcheck(again, (u, kernel), fast_mode=True)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_short_convolution_is_the_sum_of_neighbours_and_a_silu(causal):
+    size = Size(dim=6, heads=1, max_len=20, causal=causal, dropout=0.0, short_conv=4)
+    convolution, u = ShortConvolution(size, 5).double(), torch.randn(2, 9, 5).double()
+    # Causal: 4 taps, the last one at the token itself; else 5, the middle one there.
+    taps, here = convolution.taps, 3 if causal else 2
+    assert taps.shape == (4 if causal else 5, 5)
+    for i in range(9):
+        reached = [(t, i + t - here) for t in range(len(taps)) if 0 <= i + t - here < 9]
+        expected = F.silu(sum(taps[t] * u[:, j] for t, j in reached))
+        torch.testing.assert_close(convolution(u)[:, i], expected)
+
+
+def test_some_channels_have_no_convolution_and_the_others_no_activation():
+    size = Size(dim=6, heads=2, max_len=9, causal=True, dropout=0.0, short_conv=4)
+    convolution, u = ShortConvolution(size, 5, plain=2, activation=False), torch.randn(2, 9, 5)
+    out = convolution(u)
+    assert torch.equal(out[..., 3:], u[..., 3:]) and convolution.taps.shape == (4, 3)
+    reached = sum(convolution.taps[t] * u[:, 2 + t, :3] for t in range(4))
+    torch.testing.assert_close(out[:, 5, :3], reached)
+
+
+def test_without_taps_a_convolution_is_the_identity_and_with_new_ones_near_it():
+    options, u = {"dim": 6, "heads": 1, "max_len": 20, "dropout": 0.0}, torch.randn(2, 9, 5)
+    assert ShortConvolution(Size(**options, causal=True), 5)(u) is u
+    for causal in (True, False):
+        convolution = ShortConvolution(Size(**options, causal=causal, short_conv=4), 5)
+        # At most 5 taps, each off by 0.05 at most; the slope of a SiLU is at most 1.1.
+        taps = convolution.taps.detach()
+        assert (convolution(u) - F.silu(u)).abs().max() < 1.1 * 5 * 0.05 * u.abs().max()
+        assert taps.unique().numel() == taps.numel()
+
+
+@pytest.mark.parametrize("name", ["softmax", "primal", "primal-moments"])
+def test_cross_attention_has_no_short_convolution(name):
+    layer = create(name, dim=16, max_len=64, short_conv=4)
+    with pytest.raises(Unsupported, match="with short_conv=4 attends to its input only"):
+        layer(*torch.randn(2, 2, 9, 16).double())
 
 
 @pytest.mark.parametrize("width", [8, 7, 1])

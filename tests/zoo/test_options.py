@@ -152,11 +152,3 @@ BAD = [
 def test_an_invalid_name_and_one_of_more_layers_than_there_are_is_rejected(text):
     with one_line():
         Composition.parse(text).layers(1)
-
-
-def test_an_unknown_option_or_one_of_another_type_is_rejected():
-    composition = Composition.parse("softmax+primal")
-    with one_line("'rnk'"):
-        composition.resolve({"primal": {"rnk": 3}})
-    with one_line("primal.rank=3.5"):
-        composition.changed({"primal": {"rank": 3.5}})

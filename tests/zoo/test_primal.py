@@ -1,11 +1,19 @@
-"""Primal-Attention compared with its equations, evaluated for one sample and head at a time."""
+"""Primal-Attention compared with its equations, evaluated for one sample and head at a time.
+
+Then its feature maps, and fresh layers, which have the published initialisation: its statistics are
+also taken with orthonormal columns head by head, which they must reject.
+"""
+
+import itertools
 
 import pytest
 import torch
-from torch import Tensor
 
+import zoo
 from tests.zoo.oracle import DIM, HEADS, in_half_precision, size
-from tests.zoo.primal_oracle import OPTIONS, agree_with_gradients, build, expected, positions
+from tests.zoo.primal_oracle import OPTIONS, agree_with_gradients, build, expected
+from zoo import feature_maps
+from zoo.contract import Size
 from zoo.kernels import cosine_map
 from zoo.registry import UserError
 from zoo.variants.primal import Primal
@@ -76,28 +84,6 @@ def test_the_loss_with_samples_without_a_real_token_is_finite_and_does_not_read_
         torch.testing.assert_close(*losses, rtol=1e-12, atol=0)
 
 
-def results(form: str, x: Tensor, **options) -> tuple[Tensor, float]:
-    torch.manual_seed(1)
-    tokens, losses = build(form, **options)(x, x, None)
-    return tokens, losses["ksvd"].item()
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_the_trace_of_the_data_is_the_trace_of_the_weights_unless_they_depend_on_it(form):
-    x = torch.randn(3, 40, DIM).double()
-    (_, weights), (_, data) = (results(form, x, trace=trace) for trace in ("weights", "data"))
-    assert (weights == data) is (form != "dependent")
-
-
-def test_the_two_orders_of_averaging_agree_on_equal_samples_only():
-    x = torch.randn(3, 40, DIM).double()
-    for tokens, same in ((x, False), (x[:1].expand_as(x).contiguous(), True)):
-        batch, sample = (
-            results("dependent", tokens, ksvd_mean=mean)[1] for mean in ("batch", "sample")
-        )
-        assert (abs(batch - sample) < 1e-12) is same
-
-
 def test_the_chunked_map_is_used_for_long_inputs_only(monkeypatch):
     used, chunked = [], cosine_map.chunked
     monkeypatch.setattr(cosine_map, "chunked", lambda x, *rest: (
@@ -120,11 +106,11 @@ def test_under_autocast_only_products_over_all_tokens_are_in_half_precision(path
         assert {name for name, _ in products} == {"addmm"}
 
 
-def sampled_by(layer: Primal, x: torch.Tensor, mask: torch.Tensor | None) -> list[set[int]]:
+def sampled_by(layer: Primal, x: torch.Tensor) -> list[set[int]]:
     dependent = []
     for output in (0, x.shape[1] // 2):
         x = x.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(layer(x, x, mask).tokens[:, output].abs().sum(), x)
+        (gradient,) = torch.autograd.grad(layer(x, x, None).tokens[:, output].abs().sum(), x)
         dependent.append(gradient.abs().sum(2) > 0)
     # An output depends on the token at its place too: only what both depend on was sampled.
     both = dependent[0] & dependent[1]
@@ -139,16 +125,7 @@ def test_sampled_positions_are_the_published_ones_without_padding(n, rank, multi
     x = torch.randn(1, n, DIM).double()
     count = min(n, rank * multi)
     published = torch.linspace(0, n - 1, count, dtype=torch.float64).long().tolist()
-    assert sampled_by(layer, x, None) == [set(published)]
-
-
-def test_sampled_positions_are_spread_evenly_over_the_real_tokens():
-    x, mask = torch.randn(3, 100, DIM).double(), torch.rand(3, 100) < 0.6
-    mask[:, [0, 50]] = True
-    samples = sampled_by(build("dependent"), x, mask)
-    for sample, is_real in zip(samples, mask, strict=True):
-        real = is_real.nonzero()[:, 0]
-        assert sample == set(real[positions(len(real), 15)].tolist())
+    assert sampled_by(layer, x) == [set(published)]
 
 
 def test_with_equal_directions_a_score_is_the_count_of_tokens_that_equal_its_own():
@@ -169,3 +146,97 @@ def test_projections_auto_are_dependent_unless_causal():
     assert Primal(layer.size, rank=4).directions.shape == (2, HEADS, 40, 4)
     with pytest.raises(UserError, match="projections=dependent uses future tokens"):
         build("causal", projections="dependent")
+
+
+KERNELS = {
+    "cosine": lambda q, k: q @ k / (q.norm() * k.norm()),
+    "exponential": lambda q, k: (q.exp() * k.exp()).sum() / (q.exp().sum() * k.exp().sum()),
+    "relu": lambda q, k: sum(max(a, 0) * max(b, 0) for a, b in zip(q, k, strict=True)) / len(q),
+    "elu": lambda q, k: sum(
+        (torch.nn.functional.elu(a) + 1) * (torch.nn.functional.elu(b) + 1)
+        for a, b in zip(q, k, strict=True)
+    ) / len(q),
+    "polynomial": lambda q, k: (q @ k) ** 2 / (q @ q * (k @ k)),
+    "identity": lambda q, k: q @ k / len(q),
+}  # fmt: skip
+
+
+SIZES = {"dim": DIM, "heads": HEADS, "max_len": 40}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_products_of_features_are_the_kernel(name):
+    q, k = 2 * torch.randn(2, 5, 6).double()
+    phi = feature_maps.feature_maps.find(name)
+    pairs = itertools.product(q, k)
+    expected = torch.stack([KERNELS[name](a, b) for a, b in pairs]).view(5, 5)
+    torch.testing.assert_close(phi(q) @ phi(k).mT, expected, rtol=1e-12, atol=1e-14)
+    zero = torch.zeros(1, 4, requires_grad=True)
+    constant = {"exponential": 1 / 4, "elu": 1 / 2}.get(name, 0.0)
+    assert torch.equal(phi(zero), torch.full_like(phi(zero), constant))
+    assert torch.autograd.grad(phi(zero).sum(), zero)[0].isfinite().all()
+    assert sorted(KERNELS) == feature_maps.feature_maps.names()
+    assert feature_maps.width(name, 6) == phi(q).shape[-1] == (21 if name == "polynomial" else 6)
+
+
+@pytest.fixture
+def register(monkeypatch):
+    maps = feature_maps.feature_maps
+    maps.names()
+    monkeypatch.setattr(maps, "_registered", dict(maps._registered))
+    return maps.register
+
+
+def test_a_map_of_ones_own_is_used_by_its_name_unless_it_mixes_tokens(register):
+    register("double")(lambda u: 2 * u * u.shape[-1] ** -0.5)
+    register("flat")(lambda u: u.flatten())
+    x, tokens = torch.randn(2, 40, DIM), []
+    for name in ("double", "identity"):
+        torch.manual_seed(1)
+        layer = zoo.create("primal", **SIZES, rank=3, feature_map=name)
+        with torch.no_grad():
+            # Queries and keys twice as large have twice the features.
+            layer.query_key.weight.mul_(2 if name == "identity" else 1)
+            layer.query_key.bias.mul_(2 if name == "identity" else 1)
+        tokens.append(layer(x).tokens)
+    torch.testing.assert_close(*tokens)
+    with pytest.raises(UserError, match=r"'flat' gives shape \(24,\) for \(2, 3, 4\); return"):
+        zoo.create("primal", **SIZES, feature_map="flat")
+
+
+RANK = 30
+
+
+def fresh(form: str) -> Primal:
+    size = Size(dim=64, heads=2, max_len=1024, causal=form == "causal", dropout=0.0)
+    return Primal(size, rank=RANK, projections="auto" if form == "causal" else form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_whole_tensor_of_each_head_has_norm_one_and_the_objective_starts_small(form):
+    layer, x = fresh(form), torch.nn.functional.layer_norm(torch.randn(4, 1024, 64), (64,))
+    w_e, w_r = layer.directions.detach().clone()
+    assert (w_e - w_r).norm() == pytest.approx(2.0, rel=0.1)  # drawn independently
+    for columns in (False, True):
+        if columns:
+            # Training fails with it: norm sqrt(s) in each head, a loss about s^2 times larger.
+            for head in layer.directions.data.flatten(0, 1):
+                torch.nn.init.orthogonal_(head)
+        heads = layer.directions.detach().flatten(2)
+        grams = heads @ heads.mT
+        norms = torch.full((2, 2), float(RANK) if columns else 1.0)
+        torch.testing.assert_close(grams.diagonal(dim1=1, dim2=2), norms, rtol=1e-5, atol=0)
+        # Heads are orthogonal to each other; columns are neither of norm one nor orthonormal.
+        assert bool(grams[:, 0, 1].abs().max() < 1e-5) is not columns
+        of_columns = layer.directions.norm(dim=2) * RANK**0.5
+        assert bool(of_columns.min() > 0.6 and of_columns.max() < 1.4) is not columns
+        loss = layer(x, x, None).losses["ksvd"]
+        assert loss > 1 if columns and form == "dependent" else columns or loss < 0.02
+
+
+def test_lambda_is_uniform_between_zero_and_one():
+    torch.manual_seed(3)
+    scales = torch.cat([fresh("independent").scales.detach().flatten() for _ in range(20)])
+    assert 0 <= scales.min() < 0.01 and 0.99 < scales.max() < 1
+    assert scales.mean() == pytest.approx(1 / 2, abs=0.03)
+    assert scales.var() == pytest.approx(1 / 12, abs=0.01)

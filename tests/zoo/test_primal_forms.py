@@ -7,17 +7,10 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
+from tests.zoo import primal_oracle
 from tests.zoo.oracle import DIM, HEADS, by_sample, ragged, valid
 from tests.zoo.oracle import agree as agree_at_leaves
-from tests.zoo.primal_oracle import (
-    agree,
-    agree_with_gradients,
-    build,
-    expected,
-    make,
-    positions,
-    scores,
-)
+from tests.zoo.primal_oracle import agree, agree_with_gradients, build, expected, make
 from zoo.contract import Size, Unsupported
 from zoo.feature_maps import feature_maps
 from zoo.variants.primal import Primal
@@ -46,7 +39,7 @@ def solve(layer: Primal, x: torch.Tensor, context: torch.Tensor) -> tuple[torch.
             # W_e|X = Phi_k^T X W_e / n.
             target = torch.linalg.solve(x[0], n * (v, u)[side])
         elif layer.projections == "dependent":
-            sampled = tokens[0, positions(tokens.shape[1], 20)]
+            sampled = tokens[0, primal_oracle.positions(tokens.shape[1], 20)]
             sampled = sampled if layer.features == WIDTH else phi(sampled)
             target = torch.linalg.pinv(sampled.T) @ target
         layer.directions[side, 0] = target
@@ -162,7 +155,7 @@ def test_the_causal_form_with_moments_is_its_definition(padded, backend):
         heads = []
         for head in range(HEADS):
             prefixes = (sample[: i + 1] for i in range(len(sample)))
-            results = [scores(layer, prefix, prefix, head) for prefix in prefixes]
+            results = [primal_oracle.scores(layer, prefix, prefix, head) for prefix in prefixes]
             e, r = (torch.stack([result[side][-1] for result in results]) for side in (0, 1))
             traces = torch.stack([torch.trace(w_e.T @ w_r) for _, _, w_e, w_r in results])
             scale = layer.scales[head]

@@ -26,12 +26,8 @@ def inputs(n, width=5, dtype=torch.float64):
     return [x.requires_grad_() for x in (q, k, v, log_decay.to(dtype))]
 
 
-def erasing(q, k, v, log_decay, erase=None, write=None):
-    return q, k, v, log_decay, None if erase is None else erase * k, write
-
-
-def attend(*inputs):
-    return delta.attend(*erasing(*inputs))
+def attend(q, k, v, log_decay, erase=None, write=None):
+    return delta.attend(q, k, v, log_decay, None if erase is None else erase * k, write)
 
 
 def definition(causal, q, k, v, log_decay):

@@ -114,10 +114,6 @@ def test_a_fresh_layer_remembers(name, median):
     assert 0.3 < alpha.quantile(0.05) < 0.6 and 0.98 < alpha.quantile(0.95) < 1
 
 
-def formula(name: str, layer: zoo.Attention, *qkv: torch.Tensor) -> torch.Tensor:
-    return by_head(next(case for case in CASES if case.name == name), layer, *qkv)
-
-
 @FORMS
 def test_vectors_without_a_direction_give_zero_and_finite_gradients(causal):
     assert oracle.create("cosine").power.tolist() == [0.5, 0.5]  # as in the paper
@@ -163,7 +159,8 @@ def test_redrawing_changes_training_outputs_only():
     layer, inputs = oracle.create("performer", features=16, redraw=True), qkv(9, 9, 0.5)
     initial = layer.projection.clone()
     assert not torch.equal(layer.attend(*inputs, None), layer.attend(*inputs, None))
-    expected = formula("performer", layer.eval(), *inputs)
+    case = next(case for case in CASES if case.name == "performer")
+    expected = by_head(case, layer.eval(), *inputs)
     torch.testing.assert_close(layer.attend(*inputs, None), expected)
     assert torch.equal(layer.projection, initial)
 

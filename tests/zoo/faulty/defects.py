@@ -10,15 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.zoo.faulty.correct import (
-    SELF_ONLY,
-    TRAITS,
-    Bidirectional,
-    CausalOnly,
-    Correct,
-    LowRank,
-    Recurrent,
-)
+from tests.zoo.faulty.correct import TRAITS, Bidirectional, CausalOnly, Correct, LowRank, Recurrent
 from tests.zoo.faulty.leaks import packs
 from tests.zoo.faulty.planted import (
     Sloped,
@@ -310,7 +302,8 @@ arguments("cross-attention",
 inputs("cross-attention", PadsContextOnTheRight=lambda h: h if h.mask is None or h.n == h.m else (
     h._replace(mask=torch.arange(h.m) < h.mask.sum(1, keepdim=True))
 ))
-variant("rejects cross-attention", "AcceptsContextWithoutClaim", Attention, traits=SELF_ONLY,
+variant("rejects cross-attention", "AcceptsContextWithoutClaim", Attention,
+    traits=replace(TRAITS, causal=False, cross=False),
     __init__=built(Attention, lambda self, size: {"map": nn.Linear(size.dim, size.dim)}),
     forward=lambda self, x, context, mask: Attended(self.map(x)), __call__=bare_call)
 variant("rejects causal", "BuildsCausalWithoutClaim", Bidirectional,
