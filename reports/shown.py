@@ -22,7 +22,8 @@ def without_others(
     last_first = runs.sort_values("started", ascending=False, kind="stable")
     ordered, runs = last_first.sort_values("outdated", kind="stable").index, runs.copy()
     for keys, column, reason in rules:
-        left = runs.loc[ordered[runs.loc[ordered, "left_out"] == ""]]
+        left = runs.loc[ordered]
+        left = left[left["left_out"] == ""]
         shown = left.groupby([left[key] for key in keys])[column].transform("first")
         runs.loc[left.index[left[column] != shown], "left_out"] = reason
     return runs

@@ -207,7 +207,7 @@ def _add_question(
         samples = sign * _resampled(scores, answer, generator)
         row["states"][name] = _state(answer) or missing
         row["solved"][name] = int(answer["solved"])
-        row["texts"][name] = answer["text"] + f" {answer['interval']}" * (answer["seeds"] > 1)
+        row["texts"][name] = answer["text"] + f" {answer['interval']}" * bool(answer["seeds"] > 1)
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
         group = of_rows.get(label, by_cuts)
         drawn_groups = np.clip(1 + (samples[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
