@@ -14,7 +14,6 @@ from harness.records.families import layer_counts
 from harness.records.interval import UPPER
 from harness.records.spec import by_option, label_of
 from harness.records.suites import Suite
-from zoo.registry.pattern import layers_in
 
 CAUSAL = "causal"
 
@@ -67,7 +66,7 @@ def _labels(suite: Suite) -> dict[str, str]:
     usual = {path: value for path, value in usual.items() if defaults.get(path) != value}
     found = {}
     for row in suite.rows:
-        names = layers_in(row.attention)
+        names = layer_counts(row.attention)
         own = {path: value for path, value in usual.items() if path.partition(".")[0] in names}
         found[label_of(row.attention, {**own, **by_option(row.options)})] = row.label
     return {label: row for label, row in found.items() if label != row}

@@ -26,6 +26,7 @@ MAY_IMPORT = {
     # The face of the package has functions of `reports.api`.
     "harness.__init__": ("harness", "reports.api"),
     "reports": ("reports", "harness.records", "harness.recipes"),
+    "reports.layer_costs": ("reports", "harness.records", "harness.recipes", "harness.catalogue"),
     **dict.fromkeys(("reports.api", "reports.store"), ("reports", "harness", "zoo.registry")),
 }
 """What of the four packages each may import: the module named, and every module below it.

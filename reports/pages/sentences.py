@@ -98,11 +98,11 @@ def _of_question(of: "Tables", name: str) -> str:
         text += f". The cheapest of these is {timed[0]}, at {time} of softmax's time"
     controls = every[every["attention"].map(is_control).astype(bool)]
     above = controls[sign * controls["mean"] > means[leader]]
-    text += "".join(f"; {of['row']}, a control, has {of['text']}" for _, of in above.iterrows())
+    text += "".join(f". {of['row']}, a control, has {of['text']}" for _, of in above.iterrows())
     # If it holds for all questions, another sentence says so.
     baseline = strongest(rows)
     if baseline and not rows["answered"].any() and not _of_baselines(of):
-        text += f"; no variant is separably better than the strongest baseline, {baseline}"
+        text += f". No variant is separably better than the strongest baseline, {baseline}"
     return f"{text}."
 
 

@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -244,7 +245,7 @@ def _probe_tables(of: Tables) -> list[tuple[str, str]]:
 
 def _options(of: Tables) -> str:
     shown = {name for attention in of.answers["attention"].unique()
-             for name in layer_counts(attention)}  # fmt: skip
+             for name in re.split(r"[+*]", attention)}  # fmt: skip
     every = (variant for question in of.suite.questions for variant in question.variants.items()
              if variant[0] in shown)  # fmt: skip
     texts = {name: ", ".join(map("{}={}".format, of, of.values())) for name, of in every}

@@ -1,5 +1,6 @@
 """Files in a store that are no records, or that say two things, and stores of many runs."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 import harness
 from harness import api
+from harness.records import store as stores
 from harness.records.files import EDITED, file_lines, line_of
 from harness.records.record import Point
 from harness.records.store import CostStore, Store
@@ -109,10 +111,11 @@ def test_a_table_of_runs_validates_the_points_that_it_shows_alone(tmp_path, monk
     devs = {40: 0.5}
     points = [Point(step=n, seconds=n, loss=1.0, dev=devs.get(n)) for n in range(1, 99)]
     Store(tmp_path).write(make_record().model_copy(update={"curve": points}))
-    checked = []
-    monkeypatch.setattr(Point, "_check", lambda self: checked.append(self.step))
+    read, thinned = [], stores.thinned
+    monkeypatch.setattr(stores, "thinned", lambda found: read.append(thinned(found)) or read[-1])
     (run,) = harness.load(tmp_path).itertuples()
-    assert checked == [40, 98] and run.last_step == 98 and run.evaluations == [(40, 0.5)]
+    steps = [point["step"] for point in json.loads(read[0].text)["curve"]]
+    assert steps == [40, 98] and run.last_step == 98 and run.evaluations == [(40, 0.5)]
 
 
 def test_a_store_without_records_is_not_packed(store, rejected, tmp_path):

@@ -63,7 +63,7 @@ def make_record(
     machine: str = "NVIDIA H100", threads: int = 2, commit: str = "abc1234",
     failures: Mapping[str, str] = {}, examples: int = 2000, correct: Sequence[bool] | None = None,
     is_baseline: bool | None = None, started: str = "2026-11-21T08:00:00Z", role: str = "",
-    version: str = "", declared: str = "", match: str = "",
+    rates: Sequence[float] = (1e-3, 1e-2), version: str = "", declared: str = "", match: str = "",
 ) -> Record:  # fmt: skip
     """A record, finished unless `status` is another; `correct` gives its answers.
 
@@ -78,7 +78,7 @@ def make_record(
     texts = ", ".join(f"{path}={overrides[path]}" for path in sorted({*fields} - {*tuned}))
     name = f"{key or f'{task}@1'}, recipe {budget}{f' with {texts}' * bool(texts)}"
     name += f", {match} matched" * bool(match)
-    name += " tuned over train.lr 0.001, 0.01" * bool(role)
+    name += f" tuned over train.lr {', '.join(map(str, rates))}" * bool(role)
     question = {
         "name": in_suite if suite else name, "suite": suite, "recipe": budget,
         "declared": declared if suite else "",
@@ -96,7 +96,7 @@ def make_record(
         question["model"]["feed_forward"] = 128
     if role:
         values["train.lr"] = question["train"]["lr"]
-        question["train"]["lr"], question["grid"] = 1e-3, {"train.lr": [1e-3, 1e-2]}
+        question["train"]["lr"], question["grid"] = 1e-3, {"train.lr": [*rates]}
     spec = {
         "question": question, "attention": attention, "options": options or {attention: {}},
         "layers": [*[first] * (depth - 1), attention.rpartition("+")[2]],

@@ -193,7 +193,7 @@ def test_the_rows_that_solve_a_question_are_its_best_and_the_readme_has_them(jud
     of = judged._replace(answers=both)
     assert best_rows(of, "recall") == ["primal", "linear[chunk=8]"]
     named = [line[0] for line in table_in(f"\n{readme_table(of)}", "\n")[2:]]
-    assert named == ["softmax", "primal", "linear[chunk=8]", "none"]
+    assert named == ["softmax", "primal", "linear[chunk=8]", "none", "strongest baseline"]
 
 
 def test_an_entry_without_all_seeds_says_so(suite_frames, judged):
@@ -241,11 +241,14 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     assert "The cheapest of these is primal, at 0.90 of" in copy
     assert "recall (70.2). A layer takes 1.8 of" in causal
     assert "among the best at copy (72.0). A layer takes 0.90 of" in other
-    # A better mean of one seed does not lead.
+    # A better mean of one seed is named as such.
     one = judged.answers.eval("row == 'primal' and question == 'copy'")
     few = equal.assign(seeds=equal["seeds"].where(~one, 1), best=equal["best"] & ~one)
-    for answers in (few, judged.answers.assign(better="lower")):
-        assert sentences(judged._replace(answers=answers))[1].startswith("copy: softmax has 70.2")
+    for answers, start in (
+        (few, "copy: primal has 72.0, of one seed"),
+        (judged.answers.assign(better="lower"), "copy: softmax has 70.2"),
+    ):
+        assert sentences(judged._replace(answers=answers))[1].startswith(start)
     assert sentences(judged._replace(answers=judged.answers.assign(text=""))) == []
 
 
@@ -294,7 +297,9 @@ def test_the_figure_of_scaling_needs_one_size_at_three_lengths(judged):
     }
     times = judged.matrix["causal"].filter(regex=r"^time\.").loc["primal"]
     assert points["time", "primal"].to_list() == times.dropna().to_list()
-    assert {*found["title"]} == {"recall, 8 pairs"}
+    titles = dict(zip(found["panel"], found["title"], strict=True))
+    assert titles["recall"] == "recall, 8 pairs"
+    assert titles["state"].startswith("recall, 8 pairs in ")
     assert f"({judged.suite.name}-scaling.svg)" in page_of(judged)
     labels = [axes.get_ylabel() for axes in scaling.draw(found).axes]
     assert labels[1] == "recall, 8 pairs, accuracy, %" and len(labels) == 4

@@ -186,6 +186,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(reviews, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(sources, "RETRIES", 0)
     monkeypatch.setattr(sources, "CHUNK", 64)
     files, requests, done = {}, [], threading.Event()
