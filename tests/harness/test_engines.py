@@ -177,6 +177,7 @@ def test_each_call_has_a_process_of_its_own_and_one_gpu_in_turn(processes, monke
     for text in "ab":  # the processes have the environment of now
         monkeypatch.setenv("OF_A_TEST", text)
         assert processes.submit(os.getenv, "OF_A_TEST").result() == text
+    monkeypatch.syspath_prepend(str(ROOT))  # for the module of the function
     assert processes.submit(start_a_process).result() == 0
     with pytest.raises(BrokenExecutor, match="it was ended by SIGABRT"):
         processes.submit(os.abort).result()
