@@ -180,7 +180,7 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
     return same
 
 
-# Of the hundred columns of runs, those of `question_results`: the others are not copied
+# The columns of runs that `question_results` reads; the other hundred are not copied
 METRIC = ["unit", "better", "digits", "scale", "exponential"]
 READ = ["row", "data", "started", "sample", "score", "test_examples", "baseline", "metric", *METRIC]
 

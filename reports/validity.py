@@ -23,7 +23,7 @@ FILE = Path(__file__).parent / "published" / "orderings.toml"
 
 REPRODUCED, UNDECIDED, CONTRADICTED = "reproduced", "undecided", "contradicted"
 
-ONE_SEED = "one seed"  # The verdict if one of the two variants has no more
+ONE_SEED = "with one seed"  # The verdict if one of the two variants has no more
 NOT_RUN = "not run"  # The verdict if one of the two variants lacks runs
 
 # The verdict if training of both ended at the ceiling.
@@ -150,8 +150,7 @@ def sentence(found: pd.DataFrame) -> str:
 def _counts(found: pd.DataFrame) -> str:
     count = found["verdict"].value_counts()
     order = (REPRODUCED, CONTRADICTED, AT_CEILING, UNDECIDED, ONE_SEED, NOT_RUN)
-    texts = (f"{count[name]} {name.split(': ')[-1]}".replace(ONE_SEED, f"with {ONE_SEED}")
-             for name in order if name in count)  # fmt: skip
+    texts = (f"{count[name]} {name.split(': ')[-1]}" for name in order if name in count)
     return ", ".join(texts) or "none"
 
 

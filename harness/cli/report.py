@@ -56,8 +56,9 @@ def report(options: ReportOptions) -> Answer:
     # Before notes say how classes are typed.
     compared = [rows_in(split(text)) for text in options.compare or ()]
     # A comparison of published rows needs no store.
-    published = bool(options.compare and options.suite) and not options.store.exists()
-    store, complete = require_folder(stores.PUBLISHED if published else options.store), True
+    no_store = options.store == ReportOptions.store and not options.store.exists()
+    is_published = no_store and bool(options.compare and options.suite)
+    store, complete = require_folder(stores.PUBLISHED if is_published else options.store), True
     content = stores.content(store, curves=options.curves or bool(options.tensorboard))
     if options.baselines:
         from harness.runs import fit_baselines

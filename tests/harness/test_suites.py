@@ -413,6 +413,9 @@ def test_a_suite_measures_both_forms_of_a_layer_that_has_both():
     assert of_plain == {"sdpa", "naive"}
     of_linear = harness.suite.layer_costs(suite, suites.SuiteRow(attention="linear"), "cpu")
     assert {spec.attention for spec in of_linear} == {"linear"}
+    # Every question gives `nystrom` 16 landmarks.
+    of_nystrom = harness.suite.layer_costs(suite, suites.SuiteRow(attention="nystrom"), "cpu")
+    assert all(spec.options == {"nystrom": {"landmarks": 16}} for spec in of_nystrom) and of_nystrom
     # The cost of a composition is the mean over its layers.
     row = suites.SuiteRow(attention="taylor+local")
     both = [row, suites.SuiteRow(attention="local")]

@@ -194,6 +194,13 @@ def test_a_suite_has_the_costs_of_its_level_alone(suite, level):
     assert {*layer_costs.of_suite(published_costs(), find(suite))["level"]} == {level}
 
 
+def test_the_costs_of_a_row_are_those_with_the_options_of_all_questions():
+    costs = published_costs()
+    costs = costs.replace({"row": {"ssd": "performer[features=64]"}})
+    found = layer_costs.of_suite(costs, find("laptop")).set_index("row")["attention"]
+    assert {*found.loc[["performer"]]} == {"ssd"} and "performer[features=64]" not in found.index
+
+
 def test_of_costs_of_one_shape_the_best_ratio_is_first():
     costs = pd.DataFrame({
         "row": ["slow process", "fast process", "no ratio", "old"], "seconds": [1.1, 1.0, 0.1, 0.1],

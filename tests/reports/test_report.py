@@ -122,6 +122,18 @@ def test_variants_and_questions_are_filtered_after_all_are_compared(call, suite)
     assert code == 2 and "recall" in err
 
 
+def test_published_rows_are_compared_without_a_store_unless_one_is_named(
+    call, tmp_path_factory, monkeypatch
+):
+    folder = tmp_path_factory.mktemp("empty")
+    monkeypatch.chdir(folder)
+    asked = "--suite", "laptop", "--compare", "gated-delta,delta"
+    code, out, _ = call(*asked, "--store", "runs")
+    assert code == 0 and "gated-delta" in out and not [*folder.iterdir()]
+    code, _, err = call(*asked, "--store", "nowhere")
+    assert code == 2 and "nowhere" in err
+
+
 def test_two_rows_are_compared_without_a_file(call, suite, tmp_path):
     code, out, err = call(*suite, "--compare", "softmax,primal")
     assert (code, err) == (0, "") and not (tmp_path / "runs" / "pairs.csv").exists()

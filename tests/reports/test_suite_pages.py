@@ -241,6 +241,12 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     assert "The cheapest of these is primal, at 0.90 of" in copy
     assert "recall (70.2). A layer takes 1.8 of" in causal
     assert "among the best at copy (72.0). A layer takes 0.90 of" in other
+    is_control = judged.answers.eval("row == 'none' and question == 'copy'")
+    better = {"mean": 99.0, "text": "99.0"}
+    control = judged.answers.assign(**{
+        name: judged.answers[name].where(~is_control, value) for name, value in better.items()
+    })  # fmt: skip
+    assert ". none, a control, has 99.0" in sentences(judged._replace(answers=control))[1]
     # A better mean of one seed is named as such.
     one = judged.answers.eval("row == 'primal' and question == 'copy'")
     few = equal.assign(seeds=equal["seeds"].where(~one, 1), best=equal["best"] & ~one)

@@ -37,9 +37,9 @@ def pair(question, first, second, low, high, probe=""):
 
 
 @pytest.mark.parametrize(("first", "second", "verdict"), [
-    ({}, {"part": "trial, 1 seed", "seeds": 1}, "one seed"),
-    ({"part": "2 of 3 seeds", "seeds": 2}, {}, "reproduced"), ({}, {"seeds": 1}, "one seed"),
-    ({"seeds": 1}, {}, "one seed"), ({"seeds": 2}, {"seeds": 2}, "reproduced"),
+    ({}, {"part": "trial, 1 seed", "seeds": 1}, "with one seed"),
+    ({"part": "2 of 3 seeds", "seeds": 2}, {}, "reproduced"), ({}, {"seeds": 1}, "with one seed"),
+    ({"seeds": 1}, {}, "with one seed"), ({"seeds": 2}, {"seeds": 2}, "reproduced"),
     ({"solved": True}, {"solved": True}, "not reproduced: both solve it"),
     ({"solved": True}, {"solved": False}, "reproduced"),
 ])  # fmt: skip

@@ -85,7 +85,7 @@ def _low_error(configuration: Configuration, steps: int, setting: Setting) -> fl
 def check_prefill(configuration: Configuration) -> Outcome:
     """`prefill`, then steps, give the outputs of steps: a prompt whole, in parts, and padded.
 
-    Behind a prompt of more than 1,000 tokens they give those of the causal forward.
+    Behind a prompt of more than 1,000 tokens they give the outputs of the causal forward.
     """
     x, distances = random_tokens(SAMPLES), []
     for setting in map(configuration.accepted, PREFILL_SETTINGS):
