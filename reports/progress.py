@@ -26,7 +26,9 @@ NO_PROGRESS: Mapping[str, Any] = {
     "budget": 0,
 }  # fmt: skip
 
-OF_CURVES = ["dev_better", "evaluations", "unit", "train.steps"]  # The columns of runs with curves
+# The columns of runs with curves, and those of `progress`: the other hundred are not copied
+OF_CURVES = ["dev_better", "evaluations", "unit", "train.steps"]
+READ = ["question", "row", "role", "status", "point", "grid", *OF_CURVES]
 
 SOLVED = 90.0  # The accuracy in percent with which a position is solved
 
@@ -78,7 +80,7 @@ def progress(
     # unless solved. `rising`: the curve of a run below the ceiling still rises. Without a ceiling,
     # accuracies rise to 100 %, other scores never. `budget`: the steps of the recipe.
     lines: list[dict[str, Any]] = []
-    groups = runs.groupby(["question", "row"], sort=False) if len(runs) else ()
+    groups = runs[READ].groupby(["question", "row"], sort=False) if len(runs) else ()
     for (name, row), same in groups:
         question = str(name)
         part = _part(same, seeds.get(question, 1))
@@ -101,7 +103,8 @@ def horizons(seeds: pd.DataFrame, firsts: Mapping[str, int]) -> pd.DataFrame:
     # `firsts` has the position of the first target of each question that has a horizon, else 0. NaN
     # where the accuracy of all seeds together is below `SOLVED` at the first position.
     lines = []
-    groups = seeds.groupby(["question", "row"], sort=False) if len(seeds) else ()
+    read = ["question", "row", "sample"]
+    groups = seeds[read].groupby(read[:2], sort=False) if len(seeds) else ()
     for (question, row), same in groups:
         samples = same["sample"].dropna() if firsts[str(question)] else ()
         every = [of.by_position() for of in samples if isinstance(of, CorrectAnswers)]

@@ -102,8 +102,8 @@ class SuiteResults:
 
     @cached_property
     def _of_probes(self) -> "Mapping[tuple[str, str, bool], QuestionResults]":
-        found = {}
-        for name, runs in self.seeds.groupby("question"):
+        found, read = {}, ["question", "status", "groups", "probes", *READ]
+        for name, runs in self.seeds[self.seeds.columns.intersection(read)].groupby("question"):
             parts = {*chain.from_iterable(runs["groups"])}
             for probe in dict.fromkeys(chain.from_iterable(runs["probes"])):
                 same = runs[[probe in probes for probes in runs["probes"]]]
@@ -173,7 +173,8 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
                  for option, value in options.items()}  # fmt: skip
         of_question = same & (runs["question"] == question.name)
         for path in usual.keys() & {*runs}:
-            alone = runs[of_question & (runs["attention"] == path.partition(".")[0])]
+            is_alone = of_question & (runs["attention"] == path.partition(".")[0])
+            alone = runs.loc[is_alone, ["overrides", path]]
             as_usual = alone["overrides"].str.contains(f'"{path}"')
             as_usual |= alone[path].map(partial(eq, usual[path]))
             same[alone.index[~as_usual]] = False

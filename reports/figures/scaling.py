@@ -16,6 +16,14 @@ COLUMNS = ("panel", "title", "attention", "row", "x", "y", "low", "high")
 LENGTHS = 3  # Lengths of one number of pairs that a question needs
 ROWS = 10  # Rows with a line, in the order of the page
 
+# Of the axes of each panel
+LABELS = {
+    "state": ("state after the last token of a sequence, bytes (log)", "{}, accuracy, %"),
+    "recall": ("tokens (log)", "{}, accuracy, %"),
+    "time": ("tokens (log)", "time of training a layer, softmax = 1 (log)"),
+    "memory": ("tokens (log)", "memory of training a layer, softmax = 1 (log)"),
+}
+
 
 def lines(of: "Tables") -> pd.DataFrame:
     """The points of the figure of the first causal question with probes of one size at lengths.
@@ -69,19 +77,18 @@ def _joined(of: "Tables", recall: pd.DataFrame, answers: pd.DataFrame) -> pd.Dat
 
 def draw(found: pd.DataFrame) -> Figure:
     titles = found.drop_duplicates("panel").set_index("panel")["title"]
-    figure, (state, recall, time, memory) = style.panels([4.2] * 4, 6.2)
-    points = found[found["panel"] == "state"].set_index("row").rename(columns={"y": "mean"})
-    plane.points(state, points, "x")
-    state.set(xlabel="state after the last token of a sequence, bytes (log)",
-              ylabel=f"{titles['state']}, accuracy, %")  # fmt: skip
     order = [*found["row"].unique()]
-    for axes, panel, label in (
-        (recall, "recall", f"{titles['recall']}, accuracy, %"),
-        (time, "time", "time of training a layer, softmax = 1 (log)"),
-        (memory, "memory", "memory of training a layer, softmax = 1 (log)"),
-    ):
+    # Without costs there are neither states nor times.
+    shown = [panel for panel in LABELS if panel in titles]
+    figure, every = style.panels([4.2] * len(shown), 6.2)
+    for axes, panel in zip(every, shown, strict=True):
         part = found[found["panel"] == panel]
+        xlabel, ylabel = LABELS[panel]
+        axes.set(xlabel=xlabel, ylabel=ylabel.format(titles[panel]))
+        if panel == "state":
+            plane.points(axes, part.set_index("row").rename(columns={"y": "mean"}), "x")
+            continue
         style.draw_rows(axes, part, "x", "y", order)
-        axes.set(xscale="log", xlabel="tokens (log)", ylabel=label)
+        axes.set(xscale="log")
         style.token_ticks(axes, sorted(part["x"].unique()), log=panel != "recall")
     return figure

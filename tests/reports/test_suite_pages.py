@@ -309,6 +309,8 @@ def test_the_figure_of_scaling_needs_one_size_at_three_lengths(judged):
     assert f"({judged.suite.name}-scaling.svg)" in page_of(judged)
     labels = [axes.get_ylabel() for axes in scaling.draw(found).axes]
     assert labels[1] == "recall, 8 pairs, accuracy, %" and len(labels) == 4
+    without_costs = scaling.draw(found[found["panel"] == "recall"])
+    assert [axes.get_ylabel() for axes in without_costs.axes] == [labels[1]]
 
 
 def test_rows_without_a_result_are_listed_unless_they_lack_its_form(suite_frames):
