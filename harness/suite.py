@@ -18,7 +18,7 @@ from harness.data import data_of
 from harness.environment import describe, is_foreign, is_outdated
 from harness.questions import NONE, Settings, composed, of_suite
 from harness.records.cost import REFERENCE, CostSpec
-from harness.records.fields import Device
+from harness.records.fields import Device, require_known
 from harness.records.frame import of_costs
 from harness.records.record import Record
 from harness.records.spec import Encoder, RunSpec
@@ -190,19 +190,21 @@ def costs_of_rows(suite: Suite, rows: Sequence[SuiteRow], device: Device) -> lis
 
 def run_suite(
     name: str, how: Execution, *, attentions: Sequence[str] = (), questions: Sequence[str] = (),
-    settings: Settings = NONE, match: str = "",
+    settings: Settings = NONE, match: str = "", seeds: Sequence[int] = (),
 ) -> tuple[Suite, bool, Sequence[pd.DataFrame]]:  # fmt: skip
     # Runs what is missing, question by question, then measures the rows. `name` may be a TOML file,
     # `attentions` are labels of rows or variants; `settings`, options of variants, and `match` make
-    # further rows. Returns the suite, whether it is complete, and
-    # for a suite of training steps the arguments of `reports.papers.step_costs`.
+    # further rows; `seeds` are some of the suite's, by default all. Returns the suite, whether it
+    # is complete, and for a suite of training steps the arguments of `reports.papers.step_costs`.
     suite, device = find(name), how.resources.device
     chosen = [suite.question(name) for name in questions] or suite.questions
     rows = rows_of(suite, attentions, settings)
     if suite.level == "step":
-        if match:
-            raise UserError(f"--match is of runs, {suite.key} measures steps; leave it out")
+        for flag in ("--match",) * bool(match) + ("--seeds",) * bool(seeds):
+            raise UserError(f"{flag} is of runs, {suite.key} measures steps; leave it out")
         return suite, *_measure_steps(suite, chosen, rows, how)
+    known = {str(seed): seed for of in chosen for seed in (*of.seeds, *of.more_seeds)}
+    require_known("seed of these questions", map(str, seeds), known)
     missing = missing_data(suite, chosen)
     for lacking, remedy in missing.items():
         warnings.warn(f"missing data of {lacking}: {remedy}", stacklevel=2)
@@ -221,7 +223,8 @@ def run_suite(
     complete = True
     for number, question in enumerate(chosen, 1):
         LOG.info("question %s of %s: %s", number, len(chosen), question.title)
-        complete &= _train(question, specs_of(suite, question, rows, device, match), how)
+        found = specs_of(suite, question, rows, device, match)
+        complete &= _train(_of_seeds(question, seeds), found, how)
     if layers:
         if running := Store(how.store).locks.running_here():
             raise UserError(
@@ -242,6 +245,12 @@ def _measure_steps(
     found = steps(suite, questions, every, how.resources.device)
     measured = measure_all([step.spec for step in found], how.store, **how.of_costs)
     return is_complete(measured), (frame_of(found), of_costs(measured))
+
+
+def _of_seeds(question: SuiteQuestion, seeds: Sequence[int]) -> SuiteQuestion:
+    some = {name: tuple(seed for seed in getattr(question, name) if seed in seeds)
+            for name in ("seeds", "more_seeds")}  # fmt: skip
+    return question.model_copy(update=some) if seeds else question
 
 
 def _train(question: SuiteQuestion, found: list[list[RunSpec]], how: Execution) -> bool:

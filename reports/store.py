@@ -13,6 +13,7 @@ from harness.arguments import rows_in, split
 from harness.catalogue import described
 from harness.events import write_events
 from harness.records import frame
+from harness.records.cost import REFERENCE
 from harness.records.fields import now, require_known
 from harness.records.files import require_writable, within, write_pages
 from harness.records.results import StudyRecord, StudySpec, frame_of, table_of
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 # Of both rows of a comparison
 SIZES = {"seeds": "seeds", "parameters": "parameters", "state_bytes": "state, bytes"}
+
+PLANNED = "Intervals and p are of each comparison alone; for claims together, use p (Holm, {})."
 
 
 class Results(NamedTuple):
@@ -210,11 +213,15 @@ def summary(outcomes: "Outcomes", store: Path) -> tuple[Tables, list[dict[Hashab
 
 
 def matrix_of(suite: Suite, store: Path, name: str) -> Tables | None:
-    found = stores.content(store)
-    if suite.key not in {*found.runs.get("suite", ())}:
+    # The rows of a store, compared with the published ones where there are any.
+    own = stores.content(store)
+    if suite.key not in {*own.runs.get("suite", ())}:
         return None
-    of = tables_of(suite, found)
-    return _marked(of, found, {*of.answers["row"]}, (), name, ())
+    rows = {*own.runs.loc[own.runs["suite"] == suite.key, "row"]}
+    found = _with_published(own) if stores.PUBLISHED.is_dir() and suite.name in names() else own
+    more = {} if found is own else {"added": rows}
+    of = tables_of(suite, found, attentions={*rows, REFERENCE}, **more)
+    return _marked(of, found, rows, (), name, ())
 
 
 def comparison(pairs: Iterable[Sequence[str]], found: Results) -> tuple[pd.DataFrame, str]:
@@ -244,10 +251,12 @@ def comparison(pairs: Iterable[Sequence[str]], found: Results) -> tuple[pd.DataF
     lines = [line if len(named) > 1 else line[1:] for line in lines]
     head = head if len(named) > 1 else [f"{' minus '.join(named[0])}", *head[2:]]
     found_texts = [text_table(head, lines, WIDE)] if lines else []
+    found_texts += [PLANNED.format(len(named))] * (len(named) > 1 and bool(lines))
     for table in answers:
         of_rows = table["row"].isin({name for pair in named for name in pair})
-        missing = table[of_rows & (table["not_compared"] != "")]
-        found_texts += [f"{a.question}: {a.row}: {a.not_compared}" for a in missing.itertuples()]
+        lacks = table["not_compared"].where(table["not_compared"] != "", table["part"])
+        lacking = table[of_rows & (lacks != "")].groupby(["row", lacks], sort=False)["question"]
+        found_texts += [f"{row}: {text} ({', '.join(names)})" for (row, text), names in lacking]
     found_texts += dict.fromkeys(of.marks[row] for of in found.suites for pair in named
                                  for row in pair if row in of.marks)  # fmt: skip
     none = "; ".join(f"no table compares {first} with {second}" for first, second in named)

@@ -17,7 +17,7 @@ EXECUTION = {
     "keep_outdated",
 }  # fmt: skip
 # Possible with `--suite`
-SUITE = {*EXECUTION, "suite", "questions", "set_", "match", "checks", "keep_checkpoints"}
+SUITE = {*EXECUTION, "suite", "questions", "seeds", "set_", "match", "checks", "keep_checkpoints"}
 
 
 def run(options: RunOptions) -> Answer:
@@ -93,6 +93,7 @@ def _suite(options: RunOptions, how: "Execution") -> Answer:
         options.suite, how, attentions=arguments.attentions_in(options.attention or ()),
         questions=arguments.names_in([options.questions]) if options.questions else (),
         settings=arguments.settings_of(options.set_), match=options.match,
+        seeds=() if options.seeds is None else arguments.seeds_in(options.seeds),
     )  # fmt: skip
     code = int(not is_complete)
     if found:

@@ -21,7 +21,7 @@ class RunOptions(arguments.Shared):
         task: TASK, MODULE:CLASS, or TASK,TASK,...; repeatable; by default listops, or as --budget
             SUITE/QUESTION says.
         budget: Recipe: smoke, laptop, paper, a TOML file, or SUITE/QUESTION: laptop@3/recall.
-        seeds: Seeds and ranges: 0-2,7; by default 0, with --tune 1-5.
+        seeds: Seeds and ranges: 0-2,7; by default 0, with --tune 1-5; of a suite some of its own.
         positions: learned, rotary or none; by default learned, or as --budget SUITE/QUESTION says.
         compile: torch.compile; by default on CUDA only.
         engine: Engine of the runs, such as local, ray or slurm; see docs/grids.md.

@@ -156,7 +156,8 @@ def _line(record: CostRecord, new: bool) -> str:
         milliseconds = 1000 * measured.seconds.median
         text = f"{milliseconds:,.{0 if milliseconds >= 100 else 2}f}{ratio} ms"
     label = label_of(spec.attention, by_option(spec.options))
-    return f"{label}, {spec.operation}, {spec.length:,} tokens: {text}{note}"
+    calls = f"{spec.batch} × " * (spec.batch > 1)
+    return f"{label}, {spec.operation}, {calls}{spec.length:,} tokens: {text}{note}"
 
 
 def present(folder: Path, device: str, *, rerun: bool) -> list[CostSpec]:

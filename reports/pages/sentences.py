@@ -37,9 +37,10 @@ def _of_attention(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def few_rows(of: "Tables", form: str) -> list[str]:
-    # `ALWAYS`, then the leaders of each question in turn, in the order of the matrix. Of rows with
-    # as good a result the fastest is first.
-    shown, ranked = of.rows(form), [[row for row in of.rows(form) if row in ALWAYS]]
+    # `ALWAYS` and the rows of a user, then the leaders of each question in turn, in the order of
+    # the matrix. Of rows with as good a result the fastest is first.
+    always = {*ALWAYS, *of.added}
+    shown, ranked = of.rows(form), [[row for row in of.rows(form) if row in always]]
     for question in of.questions(form):
         rows = _of_attention(of.answers[of.answers["question"] == question.name]).set_index("row")
         rows = rows.dropna(subset=["mean"])
@@ -53,7 +54,7 @@ def few_rows(of: "Tables", form: str) -> list[str]:
         ranked.append([*dict.fromkeys([*best_rows(of, question.name), *map(str, by_mean)])])
     pinned, *leaders = ranked
     turns = [row for turn in zip_longest(*leaders) for row in turn if row in shown]
-    chosen = [*dict.fromkeys([*pinned, *turns, *shown])][:FEW]
+    chosen = [*dict.fromkeys([*pinned, *turns, *shown])][: max(FEW, len(pinned))]
     return [row for row in shown if row in chosen]
 
 

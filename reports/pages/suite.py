@@ -124,7 +124,9 @@ def tables(
     ran = {*answers.loc[has_runs(answers), "row"]} or {*answers["row"]}
     shown, listed = answers["row"].isin(ran), {*added}
     if attentions:
-        named = answers["row"].isin(attentions) | answers["attention"].isin(attentions)
+        # A name of a row is that row alone, as in `harness run`.
+        others = {*attentions} - {*answers["row"]}
+        named = answers["row"].isin(attentions) | answers["attention"].isin(others)
         shown, listed = shown & named, {*listed, *answers.loc[named, "row"]}
     if questions:
         chosen = tuple(question for question in suite.questions if question.name in questions)
@@ -133,6 +135,9 @@ def tables(
     forms = layer_costs.forms_of(suite, catalogue["tasks"])
     missing = _missing(answers, suite, forms, catalogue)
     answers, probes = answers[shown], found.probes()
+    asked = {question.name for question in suite.questions}
+    pairs, probe_pairs = (of[of["question"].isin(asked)]
+                          for of in (found.pairs(), found.probe_pairs()))  # fmt: skip
     of_a_seed = [*OF_A_SEED, *(["best_on_test"] if suite.published else []), *more]
     setting = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
     machines = layer_costs.of_suite(costs, suite)[["device", "machine", "threads"]]
@@ -144,10 +149,10 @@ def tables(
     notes = (outdated_text(found.seeds), outdated_text(of_layers, "costs"), found.left_out,
              _without_baselines(suite, answers), yours)  # fmt: skip
     return Tables(
-        suite, answers, found.pairs(), matrix.matrix(answers, costs, suite, forms), forms,
+        suite, answers, pairs, matrix.matrix(answers, costs, suite, forms), forms,
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
         probes[probes["row"].isin(answers["row"]) & probes["question"].isin(answers["question"])],
-        found.probe_pairs(), missing, f"harness run --suite {suite.name}", tuple(sorted(listed)),
+        probe_pairs, missing, f"harness run --suite {suite.name}", tuple(sorted(listed)),
         tuple(filter(None, notes)),
     )  # fmt: skip
 

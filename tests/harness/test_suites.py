@@ -233,6 +233,16 @@ def test_a_class_is_not_checked_without_checks(call, file, monkeypatch):
     assert [call(*argv)[0], call(*argv, "--no-checks")[0]] == [2, 0]
 
 
+def test_some_seeds_of_a_suite_are_trained_first(call, file, rejected, monkeypatch):
+    found = []
+    monkeypatch.setattr("harness.suite._train", lambda question, *_: not found.append(question))
+    argv = ["run", "--suite", file(), "--no-cost", "-a", "softmax", "--questions", "easy"]
+    seeds = suites.find(file()).question("easy").seeds
+    assert call(*argv, "--seeds", str(seeds[-1]))[0] == call(*argv)[0] == 0
+    assert [question.seeds for question in found] == [seeds[-1:], seeds]
+    assert "seed of these questions" in rejected(*argv, "--seeds", "77")
+
+
 @pytest.mark.parametrize(("row", "label"), [
     ("delta", "delta[match=parameters]"), ("primal[rank=8]", "primal[match=parameters,rank=8]"),
 ])  # fmt: skip

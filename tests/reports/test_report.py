@@ -16,6 +16,8 @@ from harness.records.results import TaskBaselines
 from harness.records.spec import flags_of
 from harness.records.store import BaselineStore, CertificateStore, CostStore, Store
 from reports.incomplete import as_typed
+from reports.pages.suite import terminal
+from reports.store import matrix_of
 from tasks import BASELINES_VERSION
 from tests.certificates import committed
 from tests.reports.conftest import ACCURACY, changed, make_cost, make_record, version_of_now
@@ -140,6 +142,9 @@ def test_two_rows_are_compared_without_a_file(call, suite, tmp_path):
     assert [line.split()[:3] for line in out.splitlines()[1:]] == [
         ["mine@1,", "recall", "+27.9"], ["mine@1,", "copy", "-1.72"],
     ]  # fmt: skip
+    more = "--compare", "softmax,primal", "--compare", "softmax,none", "--questions", "copy"
+    several = call(*suite, *more)[1]
+    assert "copy" in several and "recall" not in several and "for claims together" in several
 
 
 @pytest.mark.slow_after(1)
@@ -172,6 +177,21 @@ def mine(call, suite_records, tmp_path, monkeypatch, built_in):
             if record.spec.seed != 3:
                 mine.write(changed(of_class, "spec", **fields))
     return "--store", str(mine.folder), "--suite", "mine"
+
+
+def test_a_name_of_a_row_is_that_row_alone(call, suite, suite_records, tmp_path):
+    for record in suite_records:
+        if record.spec.attention == "linear":
+            plain = {"options": {"linear": {}}, "overrides": {}}
+            Store(tmp_path / "runs").write(changed(record, "spec", **plain))
+    for named, rows in (("linear", {"linear"}), ("linear[chunk=8]", {"linear[chunk=8]"})):
+        assert {row for row, _ in answers_in(call(*suite, "-a", named, "--json")[1])} == rows
+
+
+def test_a_run_of_a_suite_ends_with_its_rows_beside_the_published_softmax(call, mine):
+    of = matrix_of(suites.find("mine"), Path(mine[1]), "mine")
+    assert {*of.answers["row"]} == {"Mine", "softmax"} and of.added == ("Mine", "softmax")
+    assert "No baselines" not in terminal(of) and [*of.marks] == ["Mine"]
 
 
 def notes_in(out):

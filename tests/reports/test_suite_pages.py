@@ -266,6 +266,8 @@ def test_of_equal_results_the_fastest_is_among_the_few_rows(judged, monkeypatch)
         means = means.mask(judged.answers["row"].eq("primal"), mean)
         equal = judged.answers.assign(mean=means, best=False)
         assert few_rows(judged._replace(answers=equal), "bidirectional") == [expected]
+    yours = judged._replace(answers=equal, added=("primal",))
+    assert few_rows(yours, "bidirectional") == ["primal"]
 
 
 def test_probes_have_a_table_with_the_largest_trained_size_that_is_solved(judged):

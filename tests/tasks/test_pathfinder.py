@@ -1,4 +1,4 @@
-"""Pathfinder: its discs and its classes. `DIGESTS` of test_conformance.py fixes its images."""
+"""Pathfinder: its discs and its classes. `DIGESTS` of test_synthetic.py fixes its images."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
