@@ -37,21 +37,22 @@ def _of_attention(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def few_rows(of: "Tables", form: str) -> list[str]:
-    # `ALWAYS` and the rows of a user, then the leaders of each question in turn, in the order of
-    # the matrix. Of rows with as good a result the fastest is first.
+    # `ALWAYS` and the rows of a user, then of each question in turn the best mean and the leaders,
+    # in the order of the matrix. Of rows with as good a result the fastest is first.
     always = {*ALWAYS, *of.added}
     shown, ranked = of.rows(form), [[row for row in of.rows(form) if row in always]]
     for question in of.questions(form):
         rows = _of_attention(of.answers[of.answers["question"] == question.name]).set_index("row")
         rows = rows.dropna(subset=["mean"])
-        means = rows["mean"] * rows["better"].map({"higher": -1.0, "lower": 1.0})
+        order = rows["mean"] * rows["better"].map({"higher": -1.0, "lower": 1.0})
         digits = rows["better"].map({"higher": 0, "lower": 2})
         near = pd.DataFrame({
-            "mean": [round(mean, n) for mean, n in zip(means, digits, strict=True)],
+            "mean": [round(mean, n) for mean, n in zip(order, digits, strict=True)],
             "time": of.matrix[form][f"time.{of.suite.cost.middle_length}"].reindex(rows.index),
         }, index=rows.index)  # fmt: skip
         by_mean = near.sort_values(["mean", "time"], kind="stable").index
-        ranked.append([*dict.fromkeys([*best_rows(of, question.name), *map(str, by_mean)])])
+        means = [*map(str, by_mean)]
+        ranked.append([*dict.fromkeys([*means[:1], *best_rows(of, question.name), *means])])
     pinned, *leaders = ranked
     turns = [row for turn in zip_longest(*leaders) for row in turn if row in shown]
     chosen = [*dict.fromkeys([*pinned, *turns, *shown])][: max(FEW, len(pinned))]

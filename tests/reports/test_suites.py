@@ -7,6 +7,7 @@ import pytest
 from harness.catalogue import described
 from harness.records import suites
 from harness.records.answers import CorrectAnswers
+from harness.records.record import Metric
 from reports import advice
 from reports.pages.suite import published
 from reports.statistics import between
@@ -27,6 +28,13 @@ def test_a_row_above_every_baseline_has_answered_and_any_other_is_not_ranked(sui
     assert {*found["better"]} == {"higher", ""} and {*recall["better"]} == {"higher"}
     assert {*recall["baseline"]} == {"rule"} and {*recall["baseline_value"]} == {30}
     assert recall.loc["linear[chunk=8]", "not_compared"] == "seeds at a baseline"
+
+
+def test_an_entry_that_prints_as_the_best_one_is_among_the_best(suite_frames, monkeypatch):
+    apart = suite_frames.answers().loc["recall"]
+    assert apart["best"].to_dict() == (apart["rank_group"] == "A").to_dict()
+    monkeypatch.setattr(Metric, "text", lambda *_: "99")
+    assert suite_frames.answers().loc["recall"]["best"].all()
 
 
 def test_a_question_that_was_not_run_has_no_status_and_failed_runs_have_theirs(suite_frames):
