@@ -241,7 +241,8 @@ def comparison(pairs: Iterable[Sequence[str]], found: Results) -> tuple[pd.DataF
     lines = [
         [
             f"{pair.first} minus {pair.second}",
-            f"{pair.table}, {pair.question}{' (outdated)' if pair.outdated else ''}",
+            f"{pair.table}, " * (compared["table"].nunique() > 1) + f"{pair.question}"
+            + " (outdated)" * bool(pair.outdated),
             f"{pair.difference:+.3g}", f"[{pair.low:+.3g}, {pair.high:+.3g}]", f"{pair.p:.2g}",
             f"{pair.p_holm:.2g}",
             *(f"{whole_text(first)} / {whole_text(second)}" for first, second in of_both),
@@ -252,9 +253,11 @@ def comparison(pairs: Iterable[Sequence[str]], found: Results) -> tuple[pd.DataF
     head = head if len(named) > 1 else [f"{' minus '.join(named[0])}", *head[2:]]
     found_texts = [text_table(head, lines, WIDE)] if lines else []
     found_texts += [PLANNED.format(len(named))] * (len(named) > 1 and bool(lines))
-    for table in answers:
+    for of in found.suites:
+        table, marks = of.answers, of.answers["row"].isin(of.marks)
         of_rows = table["row"].isin({name for pair in named for name in pair})
-        lacks = table["not_compared"].where(table["not_compared"] != "", table["part"])
+        part, obstacle = table["part"].mask(marks, ""), table["not_compared"]
+        lacks = obstacle.where(obstacle != "", part)
         lacking = table[of_rows & (lacks != "")].groupby(["row", lacks], sort=False)["question"]
         found_texts += [f"{row}: {text} ({', '.join(names)})" for (row, text), names in lacking]
     found_texts += dict.fromkeys(of.marks[row] for of in found.suites for pair in named
