@@ -33,7 +33,8 @@ def _costs(document: Document) -> str:
     plan, layers = find(document["suite"]).cost, document["layers"]
     lengths = sorted({line["tokens"] for lines in layers.values() for line in lines})
     head = [
-        f"training a layer, one sequence, on {document['device']}; softmax = 1",
+        f"training a {'layer' if plan.level == 'layer' else 'model'}, one sequence, on "
+        f"{document['device']}; softmax = 1",
         *map("{:,}".format, lengths),
     ]
     rows = []

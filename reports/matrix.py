@@ -1,5 +1,6 @@
 """The matrix of a suite: a table for each form, a row for each variant, one entry a column."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -69,14 +70,31 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
 
 
 def _mean(questions: Sequence[str]) -> list[Column]:
-    def mean(source: Source) -> pd.Series:
+    def whole(source: Source) -> pd.DataFrame:
         found = source.answers[source.answers["question"].isin(questions)].dropna(subset="mean")
-        of_rows = found.groupby("row")["mean"]
-        return of_rows.mean().where(of_rows.count() == found["question"].nunique())
+        return found[found.groupby("row")["row"].transform("size") == found["question"].nunique()]
 
-    return [Column(name="mean", of=mean, heading="mean", descending=True,
-                   write=lambda value: NOTHING if value != value else f"{value:.1f}",
-                   note="over the tasks with results, of a variant that has all.")]  # fmt: skip
+    def mean(source: Source) -> pd.Series:
+        return whole(source).groupby("row")["mean"].mean()
+
+    def half(source: Source) -> pd.Series:
+        # The runs of two tasks are independent. Of one seed an interval is of test examples alone.
+        found = whole(source)
+        squares = (((found["high"] - found["low"]) / 2) ** 2).where(found["seeds"] > 1)
+        return squares.groupby(found["row"]).agg(lambda of: math.sqrt(sum(of)) / len(of))
+
+    def text(line: Line) -> Cell:
+        low, high = line["mean.low"], line["mean.high"]
+        interval = f"[{low:.1f}, {high:.1f}]" if low == low else ""
+        return Cell(f"{line['mean']:.1f}" if line["mean"] == line["mean"] else NOTHING, interval)
+
+    return [
+        Column(name="mean", of=mean, heading="mean", descending=True, text=text,
+               note="over the tasks with results, of a variant that has all; its interval holds "
+                    "those of the tasks."),
+        *values("mean.low", of=lambda source: mean(source) - half(source)),
+        *values("mean.high", of=lambda source: mean(source) + half(source)),
+    ]  # fmt: skip
 
 
 def _published(suite: Suite, questions: Sequence[SuiteQuestion]) -> list[Column]:

@@ -115,9 +115,12 @@ def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
     name = f"log {metric.name}" if metric.exponential else metric.name
     mean, half, p = scale * found.mean[at], abs(scale) * found.half[at], found.p[at]
     first, second = ([rows[i] for i in side] for side in at)
+    # Accuracies are at most 100 points apart.
+    most = abs(scale) if all(sample.bounded for sample in samples.values()) else np.inf
     return pd.DataFrame({
-        "metric": name, "first": first, "second": second, "difference": mean, "low": mean - half,
-        "high": mean + half, "p": p, "p_holm": holm(p),
+        "metric": name, "first": first, "second": second, "difference": mean,
+        "low": np.maximum(mean - half, -most), "high": np.minimum(mean + half, most), "p": p,
+        "p_holm": holm(p),
     })  # fmt: skip
 
 

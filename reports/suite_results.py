@@ -14,12 +14,15 @@ import pandas as pd
 
 from harness.recipes import declared
 from harness.records import interval as intervals
+from harness.records.families import is_control
 from harness.records.interval import Interval, Sample, in_unit
 from harness.records.record import Metric
 from harness.records.suites import Suite
 from reports import shown, statistics
 from reports.progress import NO_PROGRESS, horizons, progress
 from reports.text import left_out_text
+
+NEAR = 0.02  # The largest distance of a bold entry from the best mean, as a share of it
 
 # The columns of answers, with their values where a row was not run.
 NOT_RUN: Mapping[str, Any] = {
@@ -60,8 +63,8 @@ class SuiteResults:
         # model without attention; `at_baseline`: a model without attention, or the interval is not
         # above all of theirs; `answered`: it is above; `known_failures` of its checks;
         # `state_bytes` of decoding and `parameters`, of the whole model;
-        # `best`: the row solves the question or, where none does, no row is separably better, or
-        # its text is that of the best of these; and the columns of `reports.progress.progress`.
+        # `best`: the row solves the question or, where none does, no row is separably better, and
+        # it is near the best mean; and the columns of `reports.progress.progress`.
         names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))
         attention = {**self.rows, **names}
         index = pd.Index(attention, name="row")
@@ -81,7 +84,7 @@ class SuiteResults:
             name: found[name].where(found[name].notna(), value).astype(type(value))
             for name, value in NOT_RUN.items()
         })  # fmt: skip
-        return found.assign(best=found["best"] | _prints_as_best(found))
+        return found.assign(best=_best(found))
 
     def probes(self) -> pd.DataFrame:
         lines = [
@@ -141,12 +144,16 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     return SuiteResults(suite.key, rows, seeds, questions, note, of_runs)
 
 
-def _prints_as_best(answers: pd.DataFrame) -> pd.Series:
-    # A difference that entries do not print separates nobody for a reader.
-    order = answers["mean"] * answers["better"].map({"higher": 1.0, "lower": -1.0}).astype(float)
-    leaders = answers.assign(order=order)[answers["best"]].sort_values("order")
-    text = answers["question"].map(leaders.groupby("question")["text"].last())
-    return (answers["text"] == text) & (answers["seeds"] > 1)
+def _best(answers: pd.DataFrame) -> pd.Series:
+    # A test of few seeds misses large differences: the best are `NEAR` the best mean, too. A
+    # difference that entries do not print separates nobody for a reader.
+    sign = answers["better"].map({"higher": 1.0, "lower": -1.0}).astype(float)
+    leading = answers["best"] & ~answers["attention"].map(is_control).astype(bool)
+    leaders = answers.assign(order=sign * answers["mean"])[leading].sort_values("order")
+    top = answers[["question"]].join(leaders.groupby("question")[["mean", "text"]].last(),
+                                     on="question")  # fmt: skip
+    is_near = sign * (top["mean"] - answers["mean"]) <= NEAR * top["mean"].abs()
+    return (answers["best"] & is_near) | ((answers["text"] == top["text"]) & (answers["seeds"] > 1))
 
 
 def has_runs(answers: pd.DataFrame) -> pd.Series:

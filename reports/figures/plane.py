@@ -39,6 +39,9 @@ def points(axes, rows: pd.DataFrame, column: str) -> None:
     for row, line in rows.sort_values("mean").iterrows():
         colour = colour_of(str(line["attention"]))
         axes.plot(line[column], line["mean"], "o", markersize=6, color=colour)
+        if "mean.low" in line and line["mean.low"] == line["mean.low"]:
+            ends = [line["mean.low"], line["mean.high"]]
+            axes.plot([line[column]] * 2, ends, color=colour, linewidth=1, alpha=0.5)
         # A label moves up while it would cover one below it.
         y = line["mean"]
         while any(abs(x / line[column] - 1) < 0.45 and abs(of - y) < 0.035 * span

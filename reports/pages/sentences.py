@@ -93,7 +93,10 @@ def _of_question(of: "Tables", name: str) -> str:
         text += ", of one seed" if rows.at[leader, "seeds"] == 1 else ", the best mean"
         text += " of several seeds" * bool(means[leader] < means.max())
     if others:
-        text += f"; {_named(others)} {'are' if len(others) > 1 else 'is'} not told apart from it"
+        text += (
+            f"; {_named(others)} {'are' if len(others) > 1 else 'is'} within 2 % of it, and not "
+        )
+        text += "told apart"
     timed = [row for row in best if times.get(row) == times.get(row)]
     if timed and len(best) > 1:
         time = ratio_text(times[timed[0]])
@@ -104,7 +107,9 @@ def _of_question(of: "Tables", name: str) -> str:
     # If it holds for all questions, another sentence says so.
     baseline = strongest(rows)
     if baseline and not rows["answered"].any() and not _of_baselines(of):
-        text += f". No variant is separably better than the strongest baseline, {baseline}"
+        are_worse = (means < sign * rows["baseline_value"]).all()
+        how = "All variants are worse" if are_worse else "No variant is separably better"
+        text += f". {how} than the strongest baseline, {baseline}"
     return f"{text}."
 
 

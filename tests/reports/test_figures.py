@@ -114,7 +114,11 @@ def test_a_field_is_grey_where_a_run_is_missing_and_blank_where_none_is_possible
 
 def test_the_plane_of_a_suite_has_a_point_for_each_row_with_a_mean_and_a_time(suite_frames):
     suite = suite_frames.suite.model_copy(update={"average": True})
-    panels = figure_of(plane.draw, suite_frames.tables(suite=suite)).axes
+    of = suite_frames.tables(suite=suite)
+    panels = figure_of(plane.draw, of).axes
+    means = of.matrix["bidirectional"].loc["primal"]
+    lines = [[*line.get_ydata()] for axes in panels for line in axes.lines]
+    assert [means["mean.low"], means["mean.high"]] in lines
     for axes, times in zip(panels, [{1, 0.8, 3}, {1, 0.4}], strict=True):
         points = {line.get_xdata()[0] for line in axes.lines if line.get_marker() != "None"}
         assert points == times

@@ -1,3 +1,4 @@
+import dataclasses
 from itertools import combinations
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from harness.records.interval import Sample, interval, score_interval
+from harness.records.record import Metric
 from reports import statistics
 from reports.statistics import differences, holm, is_comparable, rank_groups, separable_pairs
 
@@ -106,6 +108,15 @@ def test_rows_that_differ_are_separated_on_the_same_answers_though_intervals_ove
     assert not separable_pairs([high, elsewhere]).any()
     equal = [answers(200, 200, seeds=2)] * 2 + [answers(50, 200, seeds=2)]
     assert separable_pairs(equal).tolist() == [[False, False, True]] * 2 + [[True, True, False]]
+
+
+def test_the_interval_of_a_difference_of_accuracies_ends_at_100_points():
+    rows = {"a": sample([1] * 40, [0] * 40), "b": sample([1] * 40, [1] * 40)}
+    metric = Metric(name="accuracy", unit="%", better="higher", digits=1, scale=100)
+    (pair,) = statistics.pairs(rows, metric).itertuples()
+    assert (pair.low, pair.difference, pair.high) == (-100, -50, 100)
+    unbounded = {row: dataclasses.replace(of, bounded=False) for row, of in rows.items()}
+    assert statistics.pairs(unbounded, metric)["low"].item() < -100
 
 
 def test_seeds_that_agree_have_the_paired_test_of_scipy():

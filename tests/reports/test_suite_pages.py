@@ -237,7 +237,7 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     equal = judged.answers.assign(best=judged.answers["best"] | of_two)
     recall, copy, causal, other = sentences(judged._replace(answers=equal))
     assert recall.startswith("recall: softmax leads with 98.2")
-    assert copy.startswith("copy: primal has 72.0, the best mean; softmax is not told apart")
+    assert copy.startswith("copy: primal has 72.0, the best mean; softmax is within 2 % of it,")
     assert "The cheapest of these is primal, at 0.90 of" in copy
     assert "recall (70.2). A layer takes 1.8 of" in causal
     assert "among the best at copy (72.0). A layer takes 0.90 of" in other

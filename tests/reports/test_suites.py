@@ -8,7 +8,7 @@ from harness.catalogue import described
 from harness.records import suites
 from harness.records.answers import CorrectAnswers
 from harness.records.record import Metric
-from reports import advice
+from reports import advice, matrix, statistics, suite_results
 from reports.pages.suite import published
 from reports.statistics import between
 from reports.suite_results import is_of_suite
@@ -30,11 +30,33 @@ def test_a_row_above_every_baseline_has_answered_and_any_other_is_not_ranked(sui
     assert recall.loc["linear[chunk=8]", "not_compared"] == "seeds at a baseline"
 
 
-def test_an_entry_that_prints_as_the_best_one_is_among_the_best(suite_frames, monkeypatch):
+def test_the_best_are_near_the_best_mean_or_print_as_it(suite_frames, monkeypatch):
     apart = suite_frames.answers().loc["recall"]
     assert apart["best"].to_dict() == (apart["rank_group"] == "A").to_dict()
+    # Rows that no test separates are far from the best mean, or near it.
+    with monkeypatch.context() as patch:
+        patch.setattr(statistics, "separable_pairs", lambda of: np.zeros([len(of)] * 2, dtype=bool))
+        assert suite_frames.answers().loc["recall"]["best"].to_dict() == apart["best"].to_dict()
+        patch.setattr(suite_results, "NEAR", 1.0)
+        assert suite_frames.answers().loc["recall"]["best"][["softmax", "primal"]].all()
     monkeypatch.setattr(Metric, "text", lambda *_: "99")
     assert suite_frames.answers().loc["recall"]["best"].all()
+
+
+def test_the_mean_of_tasks_has_the_interval_of_independent_means():
+    answers = pd.DataFrame({
+        "row": ["a", "a", "one seed", "one seed", "one task"], "question": [*"xyxyx"],
+        "mean": [50.0, 70.0, 50.0, 70.0, 50.0], "low": [47.0, 66.0] * 2 + [47.0],
+        "high": [53.0, 74.0] * 2 + [53.0], "seeds": [2, 3, 2, 1, 2],
+    })  # fmt: skip
+    columns = {column.name: column for column in matrix._mean(["x", "y"])}
+    found = pd.DataFrame(
+        {name: of.of(matrix.Source(answers, answers)) for name, of in columns.items()}
+    )
+    assert found.loc["a"].to_dict() == {"mean": 60.0, "mean.low": 57.5, "mean.high": 62.5}
+    assert found.loc["one seed"].isna().tolist() == [False, True, True]
+    texts = [columns["mean"].cell(line)[:2] for line in found.to_dict("records")]
+    assert [*found.index] == ["a", "one seed"] and texts == [("60.0", "[57.5, 62.5]"), ("60.0", "")]
 
 
 def test_a_question_that_was_not_run_has_no_status_and_failed_runs_have_theirs(suite_frames):
