@@ -47,6 +47,7 @@ CSV = table.values(
     "flops", "analytic_flops", "computed_by", "backend", "required_bytes", "parameters",
     "state_bytes", "reference", "memory_batch", "memory", "memory_ratio", "flops_per_second",
     "bytes_per_second", "over_limit", "limit_flops_per_second", "limit_bytes_per_second", "commit",
+    "outdated",
     seconds="seconds_median", ratio="ratio_median", memory="memory_bytes", **{"pass": "operation"},
 )  # fmt: skip
 
