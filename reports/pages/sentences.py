@@ -24,7 +24,8 @@ ALWAYS = ("softmax", "primal", "primal-moments", "gru", "none")
 
 def best_rows(of: "Tables", question: str) -> list[str]:
     # The fastest layer first; rows without a time last.
-    rows = _of_attention(of.answers[of.answers["question"] == question])
+    shown = of.answers["row"].isin(of.rows(of.forms[question]))
+    rows = _of_attention(of.answers[(of.answers["question"] == question) & shown])
     best = rows.loc[rows["best"].astype(bool), "row"]
     column = f"time.{of.suite.cost.middle_length}"
     lines = of.matrix[of.forms[question]].reindex(best).sort_values(column)
@@ -71,7 +72,8 @@ def readme_sentences(of: "Tables") -> list[str]:
 
 def _of_question(of: "Tables", name: str) -> str:
     question = of.suite.question(name)
-    every = of.answers[(of.answers["question"] == name) & (of.answers["text"] != "")]
+    shown = of.answers["row"].isin(of.rows(of.forms[name])) & (of.answers["text"] != "")
+    every = of.answers[(of.answers["question"] == name) & shown]
     rows, best = _of_attention(every).set_index("row"), best_rows(of, name)
     if len(rows) < 2:
         return ""

@@ -18,7 +18,7 @@ from harness.records.families import layer_counts
 from harness.records.suites import Suite, SuiteQuestion
 from reports import layer_costs, matrix, papers, suite_results
 from reports.markdown import rendered
-from reports.pages.sentences import best_rows, few_rows, readme_sentences, sentences, strongest
+from reports.pages.sentences import few_rows, readme_sentences, sentences, strongest
 from reports.statistics import LEVEL
 from reports.suite_results import has_runs
 from reports.table import Line, Table, tex
@@ -69,8 +69,8 @@ class Tables(NamedTuple):
         return joined.assign(outdated=joined.index.isin(old))
 
     def table(self, form: str, output: str, rows: Collection[str] = ()) -> Table:
-        # By default the variants with results of at least `HALF` of the questions, the best ones of
-        # a question, and those of a user. The mean is over the questions with results: others have
+        # By default the variants with results of at least `HALF` of the questions, and those of a
+        # user. The mean is over the questions with results: others have
         # no column.
         questions = self.questions(form)
         if self.suite.average:
@@ -90,8 +90,7 @@ class Tables(NamedTuple):
         yours = self.answers.loc[of_form & has_runs(self.answers), "row"]
         # The twins of a variant have one question of a suite with a mean.
         least = 1 if self.suite.average else max(1, HALF * asked)
-        best = {row for name in names for row in best_rows(self, name)}
-        chosen = (counts >= least) | index.isin(yours) | index.isin(best)
+        chosen = (counts >= least) | index.isin(yours)
         return [str(row) for row in index[chosen if chosen.any() else counts >= 0]]
 
     @property

@@ -14,8 +14,8 @@ from reports.figures import scaling
 from reports.layer_costs import FORMS
 from reports.matrix import most_solved
 from reports.pages import sentences as findings
-from reports.pages.sentences import few_rows, sentences
-from reports.pages.suite import best_rows, files, readme_table, tables, terminal, told_apart
+from reports.pages.sentences import best_rows, few_rows, sentences
+from reports.pages.suite import files, readme_table, tables, terminal, told_apart
 from reports.site import site
 from tests.reports.conftest import csv_lines, snapshot
 

@@ -43,6 +43,13 @@ def test_the_best_are_near_the_best_mean_or_print_as_it(suite_frames, monkeypatc
     assert suite_frames.answers().loc["recall"]["best"].all()
 
 
+def test_a_gru_is_no_baseline(suite_frames):
+    for control, more in (("none", {"none"}), ("gru", set())):
+        runs = suite_frames.runs.replace({"row": {"none": control}})
+        question = suite_frames.results(runs=runs).questions["recall"]
+        assert {*question.baselines("softmax")} == {"chance", "rule", *more}
+
+
 def test_the_mean_of_tasks_has_the_interval_of_independent_means():
     answers = pd.DataFrame({
         "row": ["a", "a", "one seed", "one seed", "one task"], "question": [*"xyxyx"],
