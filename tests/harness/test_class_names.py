@@ -65,5 +65,6 @@ def test_a_remedy_of_pack_has_the_name_that_was_given(tmp_path):
 def test_a_class_that_is_none_is_one_line_with_a_remedy(name, rejected):
     line = rejected("run", "--attention", name, "--task", "mqar", "--seeds", "0")
     assert "plug-in" not in line and "give another MODULE:CLASS" in line
+    assert ("run in the folder of no_such_module.py" in line) == name.startswith("no_such_module")
     wrapper = ("traits = zoo.Traits(", "self.inner = Plain(", "return zoo.Attended(", "docs/add_a")
     assert all((part in line) == name.endswith("Plain") for part in wrapper)

@@ -69,7 +69,7 @@ run -a softmax --over train.lr=1e-3,0.001
 run -a primal --over primal.rank=4
 run -a primal -t mqar --over linear.features=1,2 | 'linear'
 run -a primal -t mqar --set mqar.vocabulary=32 --over task.vocabulary=8,9 | mqar.vocabulary=32
-run --suite laptop --seeds 1 | --seeds
+run --suite laptop --seeds 77 | seed of these questions
 run --suite laptop --questions recal | 'recall'
 run --suite laptop --questions language
 run --suite laptop --set train.lr=1 | train

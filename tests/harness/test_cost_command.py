@@ -59,7 +59,7 @@ def test_a_run_ends_with_costs_of_its_step_which_rerun_repeats(call, output, sto
     records = CostStore.within(store.folder).read()[0]
     kinds = {(record.spec.attention, record.spec.operation) for record in records}
     assert len(records) == 4 and kinds == {*product(("none", "softmax"), ("train", "forward"))}
-    assert "none, train, 24 tokens: 2,000 (2.00×) ms" in out.splitlines()
+    assert "none, train, 4 × 24 tokens: 2,000 (2.00×) ms" in out.splitlines()
     (line,) = (line for line in out.splitlines() if line.startswith("none ") and "×" not in line)
     assert line.split()[-3:-1] == ["2.0", "1.0"]
     assert len(harness.load(store.folder)["step_seconds"].dropna()) == 4

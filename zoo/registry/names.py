@@ -143,8 +143,10 @@ class Registry(Generic[T]):
             if "name" in inspect.get_annotations(self._base) and plug_in.name != point.name:
                 raise TypeError(f"the name of {plug_in.__name__} is {plug_in.name!r}")
         except Exception as error:
-            if isinstance(error, ModuleNotFoundError) and error.name == point.module.split(".")[0]:
-                remedy = f"run in the folder of {error.name}.py, or give another MODULE:CLASS"
+            absent = error.name if isinstance(error, ModuleNotFoundError) else ""
+            # The module of a class that is named, and of no installed package.
+            if absent == point.module.split(".")[0] and not point.dist:
+                remedy = f"run in the folder of {absent}.py, or give another MODULE:CLASS"
             raise UserError(f"{self.kind} {point.name!r} cannot be loaded from {point.value}: "
                             f"{in_one_line(error)}; {remedy}") from error  # fmt: skip
         return plug_in
