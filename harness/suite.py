@@ -200,11 +200,9 @@ def run_suite(
     chosen = [suite.question(name) for name in questions] or suite.questions
     rows = rows_of(suite, attentions, settings)
     if suite.level == "step":
-        for flag in ("--match",) * bool(match) + ("--seeds",) * bool(seeds):
-            raise UserError(f"{flag} is of runs, {suite.key} measures steps; leave it out")
+        _require_runs(suite, {"--match": bool(match), "--seeds": bool(seeds)})
         return suite, *_measure_steps(suite, chosen, rows, how)
-    known = {str(seed): seed for of in chosen for seed in (*of.seeds, *of.more_seeds)}
-    require_known("seed of these questions", map(str, seeds), known)
+    _require_seeds(chosen, seeds)
     missing = missing_data(suite, chosen)
     for lacking, remedy in missing.items():
         warnings.warn(f"missing data of {lacking}: {remedy}", stacklevel=2)
@@ -245,6 +243,16 @@ def _measure_steps(
     found = steps(suite, questions, every, how.resources.device)
     measured = measure_all([step.spec for step in found], how.store, **how.of_costs)
     return is_complete(measured), (frame_of(found), of_costs(measured))
+
+
+def _require_runs(suite: Suite, given: Mapping[str, bool]) -> None:
+    for flag in (flag for flag, is_given in given.items() if is_given):
+        raise UserError(f"{flag} is of runs, {suite.key} measures steps; leave it out")
+
+
+def _require_seeds(questions: Iterable[SuiteQuestion], seeds: Iterable[int]) -> None:
+    known = {str(seed) for of in questions for seed in (*of.seeds, *of.more_seeds)}
+    require_known("seed of these questions", map(str, seeds), known)
 
 
 def _of_seeds(question: SuiteQuestion, seeds: Sequence[int]) -> SuiteQuestion:

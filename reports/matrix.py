@@ -90,8 +90,8 @@ def _mean(questions: Sequence[str]) -> list[Column]:
 
     return [
         Column(name="mean", of=mean, heading="mean", descending=True, text=text,
-               note="over the tasks with results, of a variant that has all; its interval holds "
-                    "those of the tasks."),
+               note="over the tasks with results, of a variant that has all; its interval "
+                    "combines the intervals of the tasks."),
         *values("mean.low", of=lambda source: mean(source) - half(source)),
         *values("mean.high", of=lambda source: mean(source) + half(source)),
     ]  # fmt: skip
