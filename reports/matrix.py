@@ -31,7 +31,8 @@ Of = Callable[[Source], pd.Series]  # The values of a column by row
 
 def answer(question: str, name: str) -> Of:
     return lambda source: (
-        source.answers[source.answers["question"] == question].set_index("row")[name]
+        source.answers.loc[source.answers["question"] == question, ["row", name]]
+        .set_index("row")[name]
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.arguments import names_in, rows_in, split, tasks_in
 from harness.cli.process import Answer
-from zoo.registry import UserError
+from zoo.registry import UserError, uncollected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,7 @@ class ReportOptions:
     store: Path = Path("runs")
 
 
+@uncollected()
 def report(options: ReportOptions) -> Answer:
     """Write the pages of a store.
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from harness.records.fields import Count, Frozen
 
@@ -28,6 +28,7 @@ class CorrectAnswers(Frozen):
     bits: str  # Base64 of one bit an answer, 1 if correct, highest bit of a byte first; the rest 0
     # Pairs of a number of answers and the count of successive clusters of that size
     clusters: Annotated[tuple[tuple[Count, Count], ...], Field(min_length=1)]
+    _packed: bytes = PrivateAttr()
 
     @classmethod
     def pack(cls, correct: Sequence[bool], sizes: Sequence[int]) -> "CorrectAnswers":
@@ -44,11 +45,11 @@ class CorrectAnswers(Frozen):
 
     @property
     def mean(self) -> float:
-        return int.from_bytes(base64.b64decode(self.bits)).bit_count() / self.count
+        return int.from_bytes(self._packed).bit_count() / self.count
 
     @property
     def correct(self) -> NDArray[np.uint8]:
-        packed = np.frombuffer(base64.b64decode(self.bits), dtype=np.uint8)
+        packed = np.frombuffer(self._packed, dtype=np.uint8)
         return np.unpackbits(packed, count=self.count)
 
     def by_position(self) -> Sums | None:
@@ -64,6 +65,7 @@ class CorrectAnswers(Frozen):
 
     def model_post_init(self, _: Any) -> None:
         count, packed = self.count, base64.b64decode(self.bits, validate=True)
+        self._packed = packed
         if count > MOST_ANSWERS:
             raise ValueError(f"{count:,} answers are more than {MOST_ANSWERS:,}")
         if len(packed) != -(-count // 8):

@@ -155,8 +155,11 @@ def _key(record: Record | CostRecord) -> tuple[str, ...]:
 
 
 def _steps(record: Record, costs: Mapping[tuple[str, ...], Mapping[Pass, CostRecord]]) -> Row:
+    return _of_step(costs[key]) if costs and (key := _key(record)) in costs else NO_STEPS
+
+
+def _of_step(of_step: Mapping[Pass, CostRecord]) -> Row:
     row: Row = {}
-    of_step = costs.get(_key(record), {}) if costs else {}
     for operation, columns in OF_STEPS.items():
         for name, path in columns.items():
             value = field_at(of_step.get(operation), path)
@@ -256,6 +259,9 @@ def _quartiles(name: str, values: Quartiles | None) -> Row:
         f"{name}{end}": getattr(values, field, None)
         for end, field in (("", "median"), (".q1", "q1"), (".q3", "q3"))
     }
+
+
+NO_STEPS = _of_step({})
 
 
 def _cost(record: CostRecord) -> Row:
