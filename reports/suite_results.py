@@ -22,8 +22,6 @@ from reports import shown, statistics
 from reports.progress import NO_PROGRESS, horizons, progress
 from reports.text import left_out_text
 
-SOLVER = "gru"  # A control that shows what can be solved: nobody has to be better
-
 NEAR = 0.02  # The largest distance of a bold entry from the best mean, as a share of it
 
 # The columns of answers, with their values where a row was not run.
@@ -216,7 +214,7 @@ class QuestionResults:
 
     def baselines(self, row: str) -> dict[str, Interval]:
         models = {name: self.scores[name] for name in self.models
-                  if self.seeds[name] >= self.needed and name != SOLVER}  # fmt: skip
+                  if self.seeds[name] >= self.needed}  # fmt: skip
         return {**self.rules, **({} if row in self.models else models)}
 
     def obstacle(self, row: str) -> str:
@@ -232,7 +230,18 @@ class QuestionResults:
         # A loss near that of a model without attention is a result, not a run that failed.
         scores = (self.baselines(row) if sample.bounded else self.rules).values()
         levels = [self.metric.sign * self.metric.mean(score.mean) for score in scores]
+        if self.is_unbeaten:
+            levels = [min(levels)]
         return "" if statistics.is_comparable(sample, levels) else "seeds at a baseline"
+
+    @cached_property
+    def is_unbeaten(self) -> bool:
+        # No seed of a variant is above the strongest baseline of the task: then the order of the
+        # variants is the question, and only guesses are failed runs.
+        means = [mean for row, of in self.samples.items() if row not in self.models
+                 for mean in of.means]  # fmt: skip
+        rules = [self.metric.sign * self.metric.mean(rule.mean) for rule in self.rules.values()]
+        return bool(means) and max(means) < max(rules, default=-math.inf)
 
     @cached_property
     def compared(self) -> dict[str, Sample]:
@@ -303,7 +312,7 @@ def _answers(question: QuestionResults, runs: pd.DataFrame) -> pd.DataFrame:
     found = groups.agg({"status": _status, **dict.fromkeys(LARGEST, "max")})
     lines = {row: _line(question, row) for row in question.scores}
     # Losses are ranked even below a baseline.
-    ranked = [row for row in lines if lines[row]["answered"]
+    ranked = [row for row in lines if lines[row]["answered"] or question.is_unbeaten
               or (row in question.samples and not question.samples[row].bounded)]  # fmt: skip
     found = found.join(pd.DataFrame.from_dict(lines, orient="index"))
     return found.assign(rank_group=found.index.map(question.rank_groups(ranked)))

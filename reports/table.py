@@ -122,8 +122,8 @@ def grid(
 
 
 def _markdown(cell: Cell) -> str:
-    text = escape(cell.text)
-    text = f"*{text}*" if cell.at_baseline else f"**{text}**" if cell.is_best else text
+    stars = "*" * (cell.at_baseline + 2 * cell.is_best)
+    text = f"{stars}{escape(cell.text)}{stars}"
     small = " ".join(filter(None, (cell.interval, escape(cell.marks))))
     return f"{text} <sub>{small}</sub>" if small else text
 
@@ -142,7 +142,7 @@ def _plain(cell: Cell) -> str:
 def _latex(cell: Cell) -> str:
     text = tex(cell.text)
     text = rf"\textcolor{{gray}}{{{text}}}" if cell.at_baseline else text
-    text = rf"\textbf{{{text}}}" if cell.is_best and not cell.at_baseline else text
+    text = rf"\textbf{{{text}}}" if cell.is_best else text
     ends = f"$_{{{cell.interval}}}$" if cell.interval else ""
     return f"{text}{ends} {tex(cell.marks)}".rstrip()
 

@@ -92,7 +92,8 @@ class Attention(nn.Module, ABC):
         requires: packages, by their names for pip, that the dependencies of this one do not
             include; `CUDA` for a device.
         is_baseline: whether it takes the place of attention and is none, such as the identity or a
-            convolution: what attention achieves is the accuracy above such a model's.
+            convolution: what attention achieves is the accuracy above such a model's. A control
+            that shows what can be solved, such as a GRU, is no baseline.
         drops_weights: whether `size.dropout` has an effect: on attention weights, in training.
         gpu_kernels: the package with a fused GPU kernel of the mechanism, by `size.causal`.
         version: `MAJOR.MINOR`, in the body of each class: raise MAJOR when what it computes

@@ -142,9 +142,8 @@ def ink_on(colour: Any) -> str:
 def _type(answer: Any) -> dict[str, Any]:
     if is_control(answer["attention"]):
         return {}
-    if answer["at_baseline"]:
-        return {"fontstyle": "italic"}
-    return {"fontweight": "bold"} if answer["best"] else {}
+    italic = {"fontstyle": "italic"} if answer["at_baseline"] else {}
+    return italic | ({"fontweight": "bold"} if answer["best"] else {})
 
 
 def _heading(question: Any) -> str:

@@ -88,17 +88,15 @@ def _of_question(of: "Tables", name: str) -> str:
     equal = rows.index[rows["text"] == rows.at[leader, "text"]]
     if not others and len(equal) > 1:
         text = f"{question.title}: {_named([*equal])} have {rows.at[leader, 'text']}"
-    elif rows.at[leader, "best"] and not others and means[leader] == means.max():
+    elif not others and means[leader] == means.max() and _is_apart(rows["rank_group"], leader):
         text = f"{question.title}: {leader} leads with {rows.at[leader, 'text']}"
     else:
         text = f"{question.title}: {leader} has {rows.at[leader, 'text']}"
         text += ", of one seed" if rows.at[leader, "seeds"] == 1 else ", the best mean"
         text += " of several seeds" * bool(means[leader] < means.max())
     if others:
-        text += (
-            f"; {_named(others)} {'are' if len(others) > 1 else 'is'} within 2 % of it, and not "
-        )
-        text += "told apart"
+        are = "are" if len(others) > 1 else "is"
+        text += f"; {_named(others)} {are} within 2 % of it, and not told apart"
     timed = [row for row in best if times.get(row) == times.get(row)]
     if timed and len(best) > 1:
         time = ratio_text(times[timed[0]])
@@ -113,6 +111,12 @@ def _of_question(of: "Tables", name: str) -> str:
         how = "All variants are worse" if are_worse else "No variant is separably better"
         text += f". {how} than the strongest baseline, {baseline}"
     return f"{text}."
+
+
+def _is_apart(letters: pd.Series, row: str) -> bool:
+    # Every other row with letters is told apart.
+    own = {*letters[row]}
+    return bool(own) and not any(own & {*of} for of in letters.drop(row))
 
 
 def _named(rows: list[str]) -> str:
@@ -161,7 +165,7 @@ def primal_sentences(of: "Tables") -> list[str]:
         groups: dict[str, list[str]] = {AMONG: [], ABOVE: [], AT_BASELINE: []}
         for question in of.questions(form):
             if answer := found.get(question.name):
-                group = AT_BASELINE if answer["at_baseline"] else AMONG if answer["best"] else ABOVE
+                group = AMONG if answer["best"] else AT_BASELINE if answer["at_baseline"] else ABOVE
                 title = question.title.removesuffix(BOTH)
                 groups[group].append(f"{title} ({answer['text']})")
         parts = [f"{group} {', '.join(named)}" for group, named in groups.items() if named]

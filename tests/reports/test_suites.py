@@ -1,5 +1,7 @@
 """Results of a suite: answers, matrix and pairs."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +15,8 @@ from reports.pages.suite import published
 from reports.statistics import between
 from reports.suite_results import is_of_suite
 from reports.text import frame_csv
+from tests.conftest import ROOT
+from zoo.variants import variants
 
 PRIMAL = "question == 'recall' and row == 'primal'"
 
@@ -43,11 +47,30 @@ def test_the_best_are_near_the_best_mean_or_print_as_it(suite_frames, monkeypatc
     assert suite_frames.answers().loc["recall"]["best"].all()
 
 
-def test_a_gru_is_no_baseline(suite_frames):
-    for control, more in (("none", {"none"}), ("gru", set())):
-        runs = suite_frames.runs.replace({"row": {"none": control}})
-        question = suite_frames.results(runs=runs).questions["recall"]
-        assert {*question.baselines("softmax")} == {"chance", "rule", *more}
+def test_a_gru_is_no_baseline():
+    assert [name for name in ("gru", "conv", "none") if variants.find(name).is_baseline] == [
+        "conv", "none",
+    ]  # fmt: skip
+    lines = (ROOT / "results" / "laptop@3" / "gru.jsonl").read_text().splitlines()
+    assert lines and not any(json.loads(line)["is_baseline"] for line in lines)
+
+
+def test_where_no_variant_is_above_the_strongest_baseline_only_guesses_exclude(suite_frames):
+    def recall(rule):
+        baselines = suite_frames.baselines.copy()
+        baselines.loc[baselines["name"] == "rule", "score"] = rule
+        return suite_frames.answers(baselines=baselines).loc["recall"]
+
+    best = suite_frames.runs.query("question == 'recall'")["score"].max()
+    found = recall(best + 1)
+    assert found["at_baseline"].all() and not found["answered"].any()
+    assert found["rank_group"].to_dict() == {
+        "softmax": "A", "primal": "B", "linear[chunk=8]": "C", "none": "",
+    }  # fmt: skip
+    assert found.loc["none", "not_compared"] == "seeds at a baseline"  # at guesses
+    assert [*found.index[found["best"]]] == ["softmax"]
+    one_is_above = recall(best - 1)
+    assert not one_is_above["rank_group"].any()
 
 
 def test_the_mean_of_tasks_has_the_interval_of_independent_means():

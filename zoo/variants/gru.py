@@ -32,7 +32,6 @@ class GatedRecurrentUnit(RealTokensFirst):
     version = "1.0"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
     family = "no attention"
-    is_baseline = True
     expected_failures = MappingProxyType({
         "vmap": "PyTorch has no batching rule for a GRU: raises",
         "compiles": "torch.compile raises: it traces no GRU of PyTorch",
