@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from harness.recipes import declared, of_question
-from harness.records.frame import TIMES, is_newest
+from harness.records.frame import TIMES, best_first, is_newest
 from harness.records.suites import LAYERS, CostPlan, Suite, SuiteQuestion, SuiteRow, find, names
 from reports.pages.suite import Catalogue, Tables, tables
 from reports.shown import final_runs
@@ -160,3 +160,15 @@ def _plan(runs: pd.DataFrame, costs: pd.DataFrame) -> CostPlan:
         level="step", lengths=tuple(sorted({*steps["length"].tolist()})), passes=("train",),
         precision=precision, dim=int(dim), heads=int(heads), batch={"train": batching},
     )  # fmt: skip
+
+
+def experiments(unnamed: Tables, suite: str) -> list[Line]:
+    # The runs of questions of the suite with other settings.
+    old = unnamed.seeds.groupby(["question", "row"])["outdated"].any().rename("outdated")
+    results = unnamed.answers[unnamed.answers["status"] != ""].join(old, on=["question", "row"])
+    words = results["question"].map({of.name: of.note for of in unnamed.suite.questions})
+    changes = words.str.extract(rf", recipe {re.escape(suite)}/(.*)$", expand=False)
+    order = best_first(results["mean"], results["better"])
+    results = results.assign(changes=changes, order=order).dropna(subset=["changes"])
+    results = results.sort_values(["changes", "order", "row"])
+    return results.to_dict("records")

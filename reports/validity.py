@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from harness.records.frame import best_first
 from reports import papers
 from reports.markdown import rendered
 from reports.statistics import between
@@ -154,25 +153,13 @@ def _counts(found: pd.DataFrame) -> str:
     return ", ".join(texts) or "none"
 
 
-def experiments(unnamed: "Tables", suite: str) -> list[dict[Any, Any]]:
-    old = unnamed.seeds.groupby(["question", "row"])["outdated"].any().rename("outdated")
-    results = unnamed.answers[unnamed.answers["status"] != ""].join(old, on=["question", "row"])
-    words = results["question"].map({of.name: of.note for of in unnamed.suite.questions})
-    changes = words.str.extract(rf", recipe {re.escape(suite)}/(.*)$", expand=False)
-    order = best_first(results["mean"], results["better"])
-    results = results.assign(changes=changes, order=order).dropna(subset=["changes"])
-    results = results.sort_values(["changes", "order", "row"])
-    return results.to_dict("records")
-
-
-def page(of: "Tables", unnamed: "Tables | None" = None) -> str:
+def page(of: "Tables") -> str:
     found, tables = compared(of)
     is_tested = of.suite.key == suite()
     titles = {question.name: question.title for question in of.suite.questions}
     found, tables = (frame.replace({"question": titles}) for frame in (found, tables))
     return rendered(
         "validity.md.j2", sentence=sentence(found), orderings=found.to_dict("records"),
-        experiments=experiments(unnamed, suite()) if unnamed else [],
         tables=tables.to_dict("records"), fewest=papers.FEWEST, contradicted=CONTRADICTED,
         note=outdated_text(of.seeds) if is_tested else "",
         link=lambda text: ARXIV.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", text),

@@ -61,14 +61,18 @@ def _documents(root: Path) -> Files:
 
 
 def _reports(root: Path) -> Files:
-    # Runs of no suite are the experiments of docs/validity.md.
+    # Runs of no suite are experiments.
     folder, readme, tables = root / "results", root / "README.md", dict[str, bytes]()
     content, text = stores.content(folder, published=True), readme.read_text("utf-8")
     found = store.results_in(content)
     others = next((of for of in found.suites if of.suite.name == unnamed.NAME), None)
     # A next version of a suite has no page while its runs are made.
     keys = {find(name).key for name in names()}
-    found = found._replace(suites=[of for of in found.suites if of.suite.key in keys])
+    suites = [of for of in found.suites if of.suite.key in keys]
+    if others:
+        suites = [of._replace(experiments=unnamed.experiments(others, of.suite.key))
+                  for of in suites]  # fmt: skip
+    found = found._replace(suites=suites)
     compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
     for of in found.suites:
         # The README and the package have the answers of suites that no paper published.
@@ -88,7 +92,7 @@ def _reports(root: Path) -> Files:
     )
     return {
         **within(folder, store.files_of(found)),
-        root / "docs" / "validity.md": validity.page(tested, others).encode(),
+        root / "docs" / "validity.md": validity.page(tested).encode(),
         **within(root / "harness" / "recipes" / "suites", tables),
         readme: text.encode(),
     }

@@ -57,6 +57,7 @@ class Tables(NamedTuple):
     added: tuple[str, ...] = ()  # Variants of a user, or named: listed, however few their results
     notes: tuple[str, ...] = ()  # Sentences on outdated, missing and left-out runs
     marks: Mapping[str, str] = MappingProxyType({})  # What rows lack; see `reports.incomplete`
+    experiments: Sequence[Line] = ()  # Questions with other settings; see `reports.unnamed`
 
     def questions(self, form: str) -> list[SuiteQuestion]:
         return [found for found in self.suite.questions if self.forms[found.name] == form]

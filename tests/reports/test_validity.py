@@ -7,8 +7,10 @@ import pytest
 
 from harness.records.suites import find
 from reports import papers, validity
+from reports.pages.suite import files
 from reports.statistics import COLUMNS
-from reports.validity import compared, correlations, experiments, orderings, page, published
+from reports.unnamed import experiments
+from reports.validity import compared, correlations, orderings, page, published
 from tests.conftest import ROOT
 from zoo.composition import Composition
 
@@ -173,7 +175,7 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of, monkeypa
     assert page(of).count("An experiment.") == 1
 
 
-def test_the_experiments_are_the_questions_of_the_suite_with_other_settings(of):
+def test_the_experiments_are_questions_of_the_suite_with_other_settings(of, suite_frames):
     notes = {
         "a": "wikitext, recipe laptop, bf16",
         "b": "wikitext, recipe laptop@3/language, positions learned",
@@ -197,7 +199,8 @@ def test_the_experiments_are_the_questions_of_the_suite_with_other_settings(of):
         ("c", "language, max len 512", True), ("c2", "language, max len 512", False),
         ("b", "language, positions learned", False), ("b2", "language, positions learned", False),
     ]  # fmt: skip
-    text = page(of, unnamed)
+    shown = suite_frames.tables()._replace(experiments=found)
+    text = files(shown, latex=False)["mine.md"].decode()
     assert text.count("| 2.5 [2, 3] |") == 4 and "| c (outdated) |" in text
 
 
