@@ -40,7 +40,6 @@ EXCLUDED: Mapping[str, Callable[[Values], bool]] = {
     "needs more memory": lambda row: row["memory"] > row["limit"],
 }
 
-TIME_TIE = 1.05  # A time of at most this many times the least is tied with it
 MEMORY_TIE = 0.05  # Amounts of memory that differ by at most this share are tied
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -162,19 +161,8 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
 
 
 def best(members: Sequence[Values]) -> Values:
-    # The fastest row that is not separable from the one in the best groups; of about the same time
-    # the one in the better groups.
-    first = min(members, key=lambda of: (max(of["groups"]), sum(of["groups"]), of["time"]))
-    alike = [of for of in members if of is first or _shares_groups(first, of)]
-    least = TIME_TIE * min(of["time"] for of in alike)
-    fast = [of for of in alike if of["time"] <= least]
-    return min(fast, key=lambda of: (sum(of["groups"]), of["time"], of["row"]))
-
-
-def _shares_groups(first: Values, other: Values) -> bool:
-    # Without letters, as of one seed, overlapping intervals say little.
-    solved = zip(first["solved"], other["solved"], first["ranges"], other["ranges"], strict=True)
-    return all((a and b) or {*one[2]} & {*another[2]} for a, b, one, another in solved)
+    # The fastest row of the best groups.
+    return min(members, key=lambda of: (max(of["groups"]), sum(of["groups"]), of["time"]))
 
 
 def _drawn(row: Values, needs: Sequence[str]) -> list[Any]:

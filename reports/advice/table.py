@@ -187,10 +187,10 @@ def _add_question(
     usable = scored["answered"] if scored["answered"].any() else ranked
     scored = scored.assign(usable=usable)
     above, sign = scored[scored["usable"]], -1.0 if (scored["better"] == "lower").any() else 1.0
-    # Rows that solve it are one group: their training ended at the ceiling.
-    solved = above["solved"].astype(bool)
-    of_rows = dict.fromkeys(above.index[solved], 1) | {
-        row: group + bool(solved.any()) for row, group in score_groups(above[~solved]).items()
+    # The first group has the rows in bold.
+    first = above["best"].astype(bool)
+    of_rows = dict.fromkeys(above.index[first], 1) | {
+        row: group + bool(first.any()) for row, group in score_groups(above[~first]).items()
     }
     groups = (sign * above["mean"]).groupby(of_rows)
     # Halfway between each group and the one before: a mean below i cuts is in group i + 1.

@@ -27,7 +27,8 @@ def draw(of: "Tables") -> Figure:
     return figure
 
 
-def points(axes, rows: pd.DataFrame, column: str) -> None:
+def points(axes, rows: pd.DataFrame, column: str, *, beside: bool = False) -> None:
+    # The names are beside the points, or `beside` the axes.
     times = rows[column].astype(float)
     low, high = times.min() / 1.4 if len(times) else 0.5, times.max() * 2 if len(times) else 2
     axes.set(xscale="log", xlim=(low, high))
@@ -35,6 +36,7 @@ def points(axes, rows: pd.DataFrame, column: str) -> None:
     axes.set_xticks(at, [f"{tick:g}" for tick in at])
     axes.xaxis.set_minor_locator(NullLocator())
     last: list[tuple[float, float]] = []
+    names = []
     span = max(float(rows["mean"].max() - rows["mean"].min()), 1.0) if len(rows) else 1.0
     for row, line in rows.sort_values("mean").iterrows():
         colour = colour_of(str(line["attention"]))
@@ -42,6 +44,9 @@ def points(axes, rows: pd.DataFrame, column: str) -> None:
         if "mean.low" in line and line["mean.low"] == line["mean.low"]:
             ends = [line["mean.low"], line["mean.high"]]
             axes.plot([line[column]] * 2, ends, color=colour, linewidth=1, alpha=0.5)
+        if beside:
+            names.append((line[column], line["mean"], style.label(str(row)), colour))
+            continue
         # A label moves up while it would cover one below it.
         y = line["mean"]
         while any(abs(x / line[column] - 1) < 0.45 and abs(of - y) < 0.035 * span
@@ -50,5 +55,6 @@ def points(axes, rows: pd.DataFrame, column: str) -> None:
         last.append((line[column], y))
         axes.annotate(style.label(str(row)), (line[column], y), (6, 0), va="center",
                       textcoords="offset points", fontsize=8.5, color=colour)  # fmt: skip
+    style.end_labels(axes, names)
     # Labels that moved up are inside the axes.
     axes.set_ylim(top=max([axes.get_ylim()[1], *(y + 0.03 * span for _, y in last)]))

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from matplotlib.figure import Figure
 
+from harness.records.families import is_control
 from reports.figures import plane, style
 from reports.layer_costs import CAUSAL
+from reports.pages.sentences import few_rows
 
 if TYPE_CHECKING:
     from reports.pages.suite import Tables
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 COLUMNS = ("panel", "title", "attention", "row", "x", "y", "low", "high")
 
 LENGTHS = 3  # Lengths of one number of pairs that a question needs
-ROWS = 10  # Rows with a line, in the order of the page
+ROWS = 10  # Rows with a line: those of the table of a README, without controls
 
 # Of the axes of each panel
 LABELS = {
@@ -51,17 +53,18 @@ def lines(of: "Tables") -> pd.DataFrame:
 
 
 def _joined(of: "Tables", recall: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
-    table, rows = of.matrix[CAUSAL], [row for row in of.rows(CAUSAL) if row in {*recall["row"]}]
+    table, ran = of.matrix[CAUSAL], {*recall["row"]}
+    rows = [row for row in few_rows(of, CAUSAL) if row in ran and not is_control(row)][:ROWS]
     parts = [
         answers.assign(
             panel="state", x=answers["row"].map(table["state_bytes"].astype(float)),
             y=answers["mean"],
         ),
-        recall[recall["row"].isin(rows[:ROWS])],
+        recall[recall["row"].isin(rows)],
     ]  # fmt: skip
     for panel in ("time", "memory"):
         for length in sorted(of.suite.cost.lengths):
-            values = table[f"{panel}.{length}"].astype(float).reindex(rows[:ROWS])
+            values = table[f"{panel}.{length}"].astype(float).reindex(rows)
             parts.append(pd.DataFrame({
                 "panel": panel, "title": panel, "row": values.index, "x": float(length),
                 **dict.fromkeys(("y", "low", "high"), values.to_numpy()),
@@ -86,7 +89,9 @@ def draw(found: pd.DataFrame) -> Figure:
         xlabel, ylabel = LABELS[panel]
         axes.set(xlabel=xlabel, ylabel=ylabel.format(titles[panel]))
         if panel == "state":
-            plane.points(axes, part.set_index("row").rename(columns={"y": "mean"}), "x")
+            plane.points(
+                axes, part.set_index("row").rename(columns={"y": "mean"}), "x", beside=True
+            )
             continue
         style.draw_rows(axes, part, "x", "y", order)
         axes.set(xscale="log")

@@ -10,7 +10,6 @@ from textwrap import fill
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from cycler import cycler
@@ -132,14 +131,21 @@ def heading(axes: Axes, title: str, small: str | None = None) -> None:
 
 
 def end_labels(axes: Axes, ends: Sequence[tuple[float, float, str, Any]]) -> None:
-    # The names of lines beside their last points, on a logarithmic axis, one above the other.
-    low, high = np.log(axes.get_ylim())
-    place = -math.inf
-    for x, y, text, colour in sorted(ends, key=lambda of: of[1]):
-        place = max((math.log(y) - low) / (high - low), place + APART)
+    # The names of points beside the axes, one above the other, and none above the top.
+    to_axes = axes.transData + axes.transAxes.inverted()
+    ends = sorted(ends, key=lambda of: (of[1], -of[0]))
+    places = [float(to_axes.transform((x, y))[1]) for x, y, *_ in ends]
+    apart, last = min(APART, 1 / max(1, len(ends))), -math.inf
+    for i, place in enumerate(places):
+        last = places[i] = max(place, last + apart)
+    top = 1.0
+    for i, place in reversed([*enumerate(places)]):
+        places[i] = min(place, top)
+        top = places[i] - apart
+    for (x, y, text, colour), place in zip(ends, places, strict=True):
         axes.annotate(
-            text, (x, y), (1.05, place), textcoords="axes fraction", color=colour, fontsize=9,
-            va="center",
+            text, (x, y), (1.05, place), textcoords="axes fraction", color=colour, va="center",
+            fontsize=9 if apart == APART else 7.5,
             arrowprops={"arrowstyle": "-", "relpos": (0, 0.5), "color": colour, "linewidth": 0.5},
         )  # fmt: skip
 
