@@ -66,7 +66,7 @@ def table(
         "not_run": [name for name in questions if states[name] <= UNKNOWN],
         "units": units, "labels": {key: label_of(key) for key in every},
         "lengths": {key: sorted(map(int, found)) for key, found in lengths.items()},
-        "setting": {**setting, **next(iter(machine), {})}, "rows": rows,
+        "setting": {"level": suite.cost.level, **setting, **next(iter(machine), {})}, "rows": rows,
         "notes": [*filter(None, (outdated_text(seeds), outdated_text(costs, "costs")))],
     }  # fmt: skip
 

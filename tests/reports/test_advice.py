@@ -50,7 +50,8 @@ def table_with(*rows: Values) -> Values:
         "forms": {"state": "causal", **dict.fromkeys(("recall", "compose", "image"), FORMS[1])},
         "steps": {"recall": 600, "state": 500}, "question_notes": {"recall": "More steps help."},
         "lengths": {"train": lengths}, "rows": list(rows),
-        "setting": {"dim": 64, "heads": 2, "precision": "fp32", "batch": {"train": "1"}},
+        "setting": {"level": "layer", "dim": 64, "heads": 2, "precision": "fp32",
+                    "batch": {"train": "1"}},
     }  # fmt: skip
 
 
