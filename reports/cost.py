@@ -251,6 +251,8 @@ def _panel(
     from reports.figures import style
 
     done, crossings = sweep[sweep["status"] == "ok"], rows(sweep)[crossing_of]
+    if column == "sample_seconds":
+        done = _of_one_day(done)
     points = scale * done.pivot(index="length", columns="label", values=column)
     attention = sweep.drop_duplicates("label").set_index("label")["attention"]
     ordered = points.reindex(columns=attention.index).iloc[-1].sort_values(kind="stable").index
@@ -271,6 +273,15 @@ def _panel(
     axes.set(xscale="log", xlabel="tokens", ylabel=f"{name}, of a sample")
     style.token_ticks(axes, [*points.index], log=True)
     style.end_labels(axes, ends)
+
+
+def _of_one_day(sweep: pd.DataFrame) -> pd.DataFrame:
+    # Seconds of two days differ by more than ratios, which are of one process: the ratio times the
+    # median seconds of softmax at the length.
+    softmax = (
+        (sweep["sample_seconds"] / sweep["ratio"]).groupby(sweep["length"]).transform("median")
+    )
+    return sweep.assign(sample_seconds=(sweep["ratio"] * softmax).fillna(sweep["sample_seconds"]))
 
 
 def _title(cost: Cost) -> str:

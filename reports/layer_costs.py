@@ -139,7 +139,7 @@ class Crossover(NamedTuple):
         if (self.low, self.high) == (0, math.inf):
             return "undecided"
         if self.high == math.inf:
-            return f"above {min(self.low, self.longest):,.0f}"
+            return f"not up to {self.longest:,}"
         if self.low == 0:
             return f"below {max(self.high, self.shortest):,.0f}"
         # Memory has no interval.

@@ -24,7 +24,7 @@ PLACES = {
 
 # The groups of rows whose state on a needed question is the reason to leave them out.
 STATES = {
-    "failed": "failed", "no better than a baseline": "baseline", "runs missing": "part",
+    "failed": "failed", "not separably better than a baseline": "baseline", "runs missing": "part",
     "not run": "missing",
 }  # fmt: skip
 

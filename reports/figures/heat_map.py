@@ -36,8 +36,8 @@ EQUAL = 0.179  # The luminance of a field on which both have the same contrast (
 EMPTY, BARS = style.EMPTY, style.BARS
 
 KEY = "Darker is better, from the strongest baseline to the best result. Bold: within 2 % of the "
-KEY += "best, and none is separably better. Italic: no better than the strongest baseline. Grey: "
-KEY += "not run. White: not possible, or not measured. Bars are logarithmic."
+KEY += "best, and none is separably better. Italic: not separably better than the strongest "
+KEY += "baseline. Grey: not run. White: not possible, or not measured. Bars are logarithmic."
 
 # Characters of a line of a heading, the size of its type where no word is longer, the most
 # characters of one, and characters of the key for an inch.

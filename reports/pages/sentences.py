@@ -1,11 +1,13 @@
 """The findings of a suite in a few sentences, computed from its results."""
 
+from collections.abc import Hashable, Mapping
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from harness.records.families import is_control
+from reports.statistics import LEVEL
 from reports.text import number, ratio_text
 
 if TYPE_CHECKING:
@@ -14,8 +16,9 @@ if TYPE_CHECKING:
 MOST = 10  # The most sentences
 NAMED = 4  # The most rows that a sentence names
 FEW = 12  # The most rows of a form in a table of a README and in a heat map
-AMONG, ABOVE, AT_BASELINE = (
-    "among the best at", "better than every baseline at", "no better than a baseline at",
+AMONG, ABOVE, BEHIND, AT_BASELINE = (
+    "among the best at", "better than every baseline at", "behind the best at",
+    "not separably better than a baseline at",
 )  # fmt: skip
 BOTH = ", both directions"  # The end of a title that the form says as well
 # The reference, the mechanisms of Primal-Attention, and two controls
@@ -67,7 +70,7 @@ def sentences(of: "Tables") -> list[str]:
 
 
 def readme_sentences(of: "Tables") -> list[str]:
-    return [*filter(None, [_of_baselines(of), *primal_sentences(of)])]
+    return [*filter(None, [_of_baselines(of), _of_pairs(of), *primal_sentences(of)])]
 
 
 def _of_question(of: "Tables", name: str) -> str:
@@ -86,9 +89,10 @@ def _of_question(of: "Tables", name: str) -> str:
     leader = str((several if len(several) > 1 else means).idxmax())
     others = [row for row in best if row != leader]
     equal = rows.index[rows["text"] == rows.at[leader, "text"]]
+    more = _inseparable(rows["rank_group"], leader, others)
     if not others and len(equal) > 1:
         text = f"{question.title}: {_named([*equal])} have {rows.at[leader, 'text']}"
-    elif not others and means[leader] == means.max() and _is_apart(rows["rank_group"], leader):
+    elif rows.at[leader, "rank_group"] and not others and not more:
         text = f"{question.title}: {leader} leads with {rows.at[leader, 'text']}"
     else:
         text = f"{question.title}: {leader} has {rows.at[leader, 'text']}"
@@ -97,6 +101,9 @@ def _of_question(of: "Tables", name: str) -> str:
     if others:
         are = "are" if len(others) > 1 else "is"
         text += f"; {_named(others)} {are} within 2 % of it, and not told apart"
+    if more:
+        which = ("more" if others else "other") + "s" * (more > 1 and not others)
+        text += f"; {more} {which} {'are' if more > 1 else 'is'} not told apart from it"
     timed = [row for row in best if times.get(row) == times.get(row)]
     if timed and len(best) > 1:
         time = ratio_text(times[timed[0]])
@@ -113,10 +120,10 @@ def _of_question(of: "Tables", name: str) -> str:
     return f"{text}."
 
 
-def _is_apart(letters: pd.Series, row: str) -> bool:
-    # Every other row with letters is told apart.
-    own = {*letters[row]}
-    return bool(own) and not any(own & {*of} for of in letters.drop(row))
+def _inseparable(letters: pd.Series, leader: str, named: list[str]) -> int:
+    # How many rows besides those that are `named` share a letter with the leader.
+    own = {*letters[leader]}
+    return sum(bool(own & {*of}) for of in letters.drop([leader, *named]))
 
 
 def _named(rows: list[str]) -> str:
@@ -131,11 +138,21 @@ def strongest(answers: pd.DataFrame) -> str:
     return next((f"{name}: {number(value)}" for name, value in found.index[:1]), "")
 
 
+def _of_pairs(of: "Tables") -> str:
+    # The pairs told apart of each task.
+    texts = []
+    for question in of.suite.questions:
+        pairs = of.pairs[of.pairs["question"] == question.name]
+        apart = int((pairs["p_holm"] <= LEVEL).sum())
+        texts += [f"{question.title} {apart} of {len(pairs)}"] * bool(len(pairs))
+    return f"Pairs told apart: {', '.join(texts)}." if texts and of.suite.average else ""
+
+
 def _of_mean(of: "Tables") -> str:
     if not of.suite.average or of.answers.loc[of.answers["text"] != "", "question"].nunique() < 2:
         return ""
     column = f"time.{of.suite.cost.longest_length}"
-    rows = pd.concat(of.matrix.values())[["mean", column]].dropna(subset=["mean"])
+    rows = _of_attention(pd.concat(of.matrix.values())).dropna(subset=["mean"])
     if len(rows) < 2:
         return ""
     leader, times = rows["mean"].idxmax(), rows[column].dropna().sort_values()
@@ -157,15 +174,22 @@ def _of_baselines(of: "Tables") -> str:
     return f"No variant is better than the strongest baselines: {'; '.join(best)}."
 
 
+def _group(answer: Mapping[Hashable, Any], answers: pd.DataFrame) -> str:
+    # Where no variant is better than the baselines, another sentence says so.
+    if answer["best"] or not answer["at_baseline"]:
+        return AMONG if answer["best"] else ABOVE
+    return AT_BASELINE if answers["answered"].any() else BEHIND
+
+
 def primal_sentences(of: "Tables") -> list[str]:
     found = of.answers[(of.answers["row"] == "primal") & (of.answers["text"] != "")]
     found = found.set_index("question").to_dict("index")
     texts = []
     for form, matrix in of.matrix.items():
-        groups: dict[str, list[str]] = {AMONG: [], ABOVE: [], AT_BASELINE: []}
+        groups: dict[str, list[str]] = {AMONG: [], ABOVE: [], BEHIND: [], AT_BASELINE: []}
         for question in of.questions(form):
             if answer := found.get(question.name):
-                group = AMONG if answer["best"] else AT_BASELINE if answer["at_baseline"] else ABOVE
+                group = _group(answer, of.answers[of.answers["question"] == question.name])
                 title = question.title.removesuffix(BOTH)
                 groups[group].append(f"{title} ({answer['text']})")
         parts = [f"{group} {', '.join(named)}" for group, named in groups.items() if named]

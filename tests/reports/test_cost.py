@@ -182,8 +182,8 @@ def test_ratios_cross_where_they_are_one_or_at_a_bound(low, high, expected):
 
 @pytest.mark.parametrize(("low", "high", "text"), [
     (1000.2, 1000.2, "1,000"), (900, 1200, "900 to 1,200"), (0, 0, "below 256"),
-    (0, 1200, "below 1,200"), (900, math.inf, "above 900"),
-    (math.inf, math.inf, "above 2,048"), (0, math.inf, "undecided"),
+    (0, 1200, "below 1,200"), (900, math.inf, "not up to 2,048"),
+    (math.inf, math.inf, "not up to 2,048"), (0, math.inf, "undecided"),
 ])  # fmt: skip
 def test_a_crossover_is_shown_within_the_measured_lengths(low, high, text):
     assert Crossover(low, high, 256, 2048).text == text

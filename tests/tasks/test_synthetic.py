@@ -1,6 +1,7 @@
 """Every synthetic task is solved by an independent solver, and its draws are fixed."""
 
 import re
+import tomllib
 from collections import Counter
 from itertools import accumulate, chain, permutations
 
@@ -12,7 +13,10 @@ from tasks import create
 from tasks.answers import Number
 from tasks.baselines import compute
 from tasks.contract import SPLITS
+from tasks.registry import tasks
+from tasks.synthetic.base import SyntheticTask
 from tasks.synthetic.words import WordProblem
+from tests.conftest import ROOT
 from tests.tasks.test_conformance import GENERATED, SLOW
 
 DIGESTS = {
@@ -144,6 +148,17 @@ SETTINGS = [
     ("modular-addition", {"symbols": 3, "train_len": 5, "max_len": 9}), ("s3", {}),
     ("a5", {"max_len": 40}),
 ]  # fmt: skip
+
+
+# Their tests have examples whose targets were checked by hand.
+BY_HAND = {"fuzzy-recall", "memorise", "mqar", "noisy-recall", "overwrite", "recall", "scaling"}
+
+
+def test_every_synthetic_task_has_a_solver_that_runs_and_a_recipe():
+    names = {name for name in tasks.names() if issubclass(tasks.find(name), SyntheticTask)}
+    assert {*SOLVERS} | BY_HAND == names and {name for name, _ in SETTINGS} == {*SOLVERS}
+    recipes = tomllib.loads((ROOT / "harness" / "recipes" / "laptop.toml").read_text("utf-8"))
+    assert names <= {*recipes["tasks"]}
 
 
 @pytest.mark.parametrize(("name", "options"), SETTINGS)
