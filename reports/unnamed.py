@@ -162,7 +162,7 @@ def _plan(runs: pd.DataFrame, costs: pd.DataFrame) -> CostPlan:
     )  # fmt: skip
 
 
-def experiments(unnamed: Tables, suite: str) -> list[Line]:
+def experiments(unnamed: Tables, suite: str) -> Sequence[Line]:
     # The runs of questions of the suite with other settings.
     old = unnamed.seeds.groupby(["question", "row"])["outdated"].any().rename("outdated")
     results = unnamed.answers[unnamed.answers["status"] != ""].join(old, on=["question", "row"])

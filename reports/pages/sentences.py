@@ -18,7 +18,7 @@ NAMED = 4  # The most rows that a sentence names
 FEW = 12  # The most rows of a form in a table of a README and in a heat map
 AMONG, ABOVE, BEHIND, AT_BASELINE = (
     "among the best at", "better than every baseline at", "behind the best at",
-    "not separably better than a baseline at",
+    "no better than a baseline at",
 )  # fmt: skip
 BOTH = ", both directions"  # The end of a title that the form says as well
 # The reference, the mechanisms of Primal-Attention, and two controls
@@ -100,10 +100,10 @@ def _of_question(of: "Tables", name: str) -> str:
         text += " of several seeds" * bool(means[leader] < means.max())
     if others:
         are = "are" if len(others) > 1 else "is"
-        text += f"; {_named(others)} {are} within 2 % of it, and not told apart"
+        text += f". {_named(others)} {are} within 2 % of it, and not told apart"
     if more:
         which = ("more" if others else "other") + "s" * (more > 1 and not others)
-        text += f"; {more} {which} {'are' if more > 1 else 'is'} not told apart from it"
+        text += f". {more} {which} {'are' if more > 1 else 'is'} not told apart from it"
     timed = [row for row in best if times.get(row) == times.get(row)]
     if timed and len(best) > 1:
         time = ratio_text(times[timed[0]])

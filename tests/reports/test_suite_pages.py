@@ -237,10 +237,15 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     equal = judged.answers.assign(best=judged.answers["best"] | of_two)
     recall, copy, causal, other = sentences(judged._replace(answers=equal))
     assert recall.startswith("recall: softmax leads with 98.2")
-    assert copy.startswith("copy: primal has 72.0, the best mean; softmax is within 2 % of it,")
+    assert copy.startswith("copy: primal has 72.0, the best mean. softmax is within 2 % of it,")
     assert "The cheapest of these is primal, at 0.90 of" in copy
     assert "recall (70.2). A layer takes 1.8 of" in causal
     assert "among the best at copy (72.0). A layer takes 0.90 of" in other
+    letters = judged.answers.assign(rank_group="A")
+    assert "72.0, the best mean. 1 other is not" in sentences(judged._replace(answers=letters))[1]
+    unbeaten = judged.answers.assign(answered=False, at_baseline=True, best=False)
+    *_, causal, other = sentences(judged._replace(answers=unbeaten))
+    assert "behind the best at recall (70.2)" in causal and "behind the best at copy" in other
     is_control = judged.answers.eval("row == 'none' and question == 'copy'")
     better = {"mean": 99.0, "text": "99.0"}
     control = judged.answers.assign(**{
@@ -256,6 +261,16 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     ):
         assert sentences(judged._replace(answers=answers))[1].startswith(start)
     assert sentences(judged._replace(answers=judged.answers.assign(text=""))) == []
+
+
+def test_a_readme_counts_the_pairs_told_apart_where_there_is_a_mean_of_tasks(judged):
+    pairs = judged.pairs.assign(p_holm=[0.05, *[0.06] * (len(judged.pairs) - 1)])
+    of = judged._replace(pairs=pairs)
+    first, count = pairs["question"].iloc[0], int((pairs["question"] == pairs["question"][0]).sum())
+    averaged = of._replace(suite=of.suite.model_copy(update={"average": True}))
+    assert not any("told apart" in text for text in findings.readme_sentences(of))
+    text = next(of for of in findings.readme_sentences(averaged) if "told apart" in of)
+    assert f"{of.suite.question(first).title} 1 of {count}" in text
 
 
 def test_of_equal_results_the_fastest_is_among_the_few_rows(judged, monkeypatch):
