@@ -8,7 +8,7 @@ import pandas as pd
 
 from harness.records.families import is_control
 from reports.statistics import LEVEL
-from reports.text import number, ratio_text
+from reports.text import NOTHING, number, ratio_text
 
 if TYPE_CHECKING:
     from reports.pages.suite import Tables
@@ -70,7 +70,8 @@ def sentences(of: "Tables") -> list[str]:
 
 
 def readme_sentences(of: "Tables") -> list[str]:
-    return [*filter(None, [_of_baselines(of), _of_pairs(of), *primal_sentences(of)])]
+    found = [_of_baselines(of), _of_pairs(of), *primal_sentences(of), _of_experiments(of)]
+    return [text for text in found if text]
 
 
 def _of_question(of: "Tables", name: str) -> str:
@@ -146,6 +147,19 @@ def _of_pairs(of: "Tables") -> str:
         apart = int((pairs["p_holm"] <= LEVEL).sum())
         texts += [f"{question.title} {apart} of {len(pairs)}"] * bool(len(pairs))
     return f"Pairs told apart: {', '.join(texts)}." if texts and of.suite.average else ""
+
+
+def _of_experiments(of: "Tables") -> str:
+    # With the first published accuracy.
+    texts: dict[str, list[str]] = {}
+    for line in of.experiments if of.suite.average else ():
+        table = of.matrix[of.forms[name := line["changes"].partition(",")[0]]]
+        printed = str(table.get(f"{name}.published", pd.Series()).get(line["row"], ""))
+        known = [text for text in printed.split(" / ") if text not in ("", NOTHING)][:1]
+        text = f"{line['row']} {line['text']}" + "".join(f" (published: {of})" for of in known)
+        texts.setdefault(line["changes"], []).append(text)
+    parts = [f"{changes}: {', '.join(rows)}" for changes, rows in texts.items()]
+    return f"Experiments, one seed: {'; '.join(parts)}." if parts else ""
 
 
 def _of_mean(of: "Tables") -> str:

@@ -273,6 +273,20 @@ def test_a_readme_counts_the_pairs_told_apart_where_there_is_a_mean_of_tasks(jud
     assert f"{of.suite.question(first).title} 1 of {count}" in text
 
 
+def test_a_readme_has_the_experiments_beside_the_published_accuracies(judged):
+    lines = [{"changes": "copy, steps 8", "row": row, "text": text, "interval": "[40, 60]"}
+             for row, text in (("primal", "50"), ("softmax", "40"))]  # fmt: skip
+    of = judged._replace(suite=judged.suite.model_copy(update={"average": True}), experiments=lines)
+    form = of.forms["copy"]
+    printed = of.matrix[form].assign(**{"copy.published": "–"})
+    printed.loc["primal", "copy.published"] = "43.0 / 44.0"
+    found = findings.readme_sentences(of._replace(matrix={**of.matrix, form: printed}))
+    assert (
+        found[-1]
+        == "Experiments, one seed: copy, steps 8: primal 50 (published: 43.0), softmax 40."
+    )
+
+
 def test_of_equal_results_the_fastest_is_among_the_few_rows(judged, monkeypatch):
     monkeypatch.setattr(findings, "FEW", 1)
     monkeypatch.setattr(findings, "ALWAYS", ())
