@@ -72,8 +72,8 @@ def contains(intervals: list[Interval], value: float) -> float:
     return float(np.mean((ends[:, 0] <= value) & (value <= ends[:, 1])))
 
 
-@pytest.mark.parametrize(("shares", "seeds", "clusters"), CELLS)
-def test_intervals_of_differences_at_any_true_difference(shares, seeds, clusters):
+def covered(shares: str, seeds: int, clusters: int) -> dict[int, float]:
+    """How often intervals contain a true difference, by its size."""
     rng, sizes = np.random.default_rng(0), sizes_of(clusters)
     # A difference in standard deviations of an answer is far above its error.
     moves, unit = np.tile(MOVES, 2), clusters**-0.5
@@ -84,8 +84,23 @@ def test_intervals_of_differences_at_any_true_difference(shares, seeds, clusters
         table += moves[:, None, None]
         of = differences([Sample(row * sizes, sizes, bounded=False) for row in table])
         inside.append(np.abs(of.mean[at] - true) <= of.half[at])
-    covered = {move: np.mean(np.array(inside)[:, np.abs(true) == move]) for move in MOVES}
-    assert covered == dict.fromkeys(MOVES, BAR)
+    return {move: float(np.mean(np.array(inside)[:, np.abs(true) == move])) for move in MOVES}
+
+
+@pytest.mark.parametrize(("shares", "seeds", "clusters"), CELLS)
+def test_intervals_of_differences_at_any_true_difference(shares, seeds, clusters):
+    assert covered(shares, seeds, clusters) == dict.fromkeys(MOVES, BAR)
+
+
+@pytest.mark.parametrize(("shares", "clusters"), [*product(SHARES, CLUSTERS)])
+def test_intervals_of_two_seeds_contain_a_mean_in_89_percent_and_a_difference_in_93(
+    shares, clusters
+):
+    sizes = sizes_of(clusters)
+    assert min(covered(shares, 2, clusters).values()) >= 0.93
+    rows = scores(shares, (600, 2, clusters), np.random.default_rng(0)) * sizes
+    found = [mean_interval(Sample(row, sizes, bounded=False)) for row in rows]
+    assert contains(found, 0.0) >= 0.89
 
 
 def accuracies(
