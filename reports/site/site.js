@@ -180,7 +180,7 @@ function element(tag, children = [], attributes = {}) {
 function answerTable({ key, used, members }) {
   const heads = ["mechanism", ...used.map((name) => table.questions[name]),
     table.units[key] === "ratio" ? "time, × softmax" : "time, ms", memoryOf(key), "faster than softmax from",
-    "in the set", "not separable from", "can be used in"];
+    "probability of being listed", "tied with", "can be used in"];
   const score = (name, row) => page.scores[name].find((line) => line[0] === row) ?? [];
   const rows = members.map(({ row, groups, cells, probability, tied, uses }) => {
     const texts = [...cells.slice(1), tied.join(", ") || "–", uses.map((place) => page.places[place]).join(", ") || "–"];
