@@ -139,7 +139,8 @@ class Crossover(NamedTuple):
         if (self.low, self.high) == (0, math.inf):
             return "undecided"
         if self.high == math.inf:
-            return f"not up to {self.longest:,}"
+            is_known = self.low < self.longest
+            return f"above {self.low:,.0f}" if is_known else f"not up to {self.longest:,}"
         if self.low == 0:
             return f"below {max(self.high, self.shortest):,.0f}"
         # Memory has no interval.

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,6 +128,24 @@ def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
 def joined(tables: Iterable[pd.DataFrame], columns: list[str] = COLUMNS) -> pd.DataFrame:
     found = [table for table in tables if len(table)] or [pd.DataFrame(columns=columns)]
     return pd.concat(found, ignore_index=True)[columns]
+
+
+def told_apart(
+    answers: pd.DataFrame, pairs: pd.DataFrame, ceiling: float | None
+) -> set[frozenset[str]]:
+    # `answers` and `pairs` are of one question; higher is better. A row does not solve it if its
+    # whole interval on test is below the ceiling. Training ended at the ceiling: two rows that
+    # solve it are never told apart.
+    separable = pairs.loc[pairs["p_holm"] <= LEVEL, ["first", "second"]]
+    found = {*map(frozenset, separable.itertuples(index=False, name=None))}
+    solved = answers["solved"].astype(bool)
+    if ceiling is not None:
+        # `solved` is of dev, the interval of test.
+        reached = answers.loc[solved & (answers["high"] >= ceiling), "row"]
+        below = answers.loc[~solved & (answers["high"] < ceiling), "row"]
+        found |= {*map(frozenset, product(reached, below))}
+    both = {*answers.loc[solved, "row"]}
+    return {pair for pair in found if pair <= {*answers["row"]} and not pair <= both}
 
 
 def between(found: pd.DataFrame, named: Sequence[tuple[str, str]]) -> pd.DataFrame:

@@ -164,6 +164,8 @@ def _plan(runs: pd.DataFrame, costs: pd.DataFrame) -> CostPlan:
 
 def experiments(unnamed: Tables, suite: str) -> Sequence[Line]:
     # The runs of questions of the suite with other settings.
+    if unnamed.answers.empty:
+        return []
     old = unnamed.seeds.groupby(["question", "row"])["outdated"].any().rename("outdated")
     results = unnamed.answers[unnamed.answers["status"] != ""].join(old, on=["question", "row"])
     words = results["question"].map({of.name: of.note for of in unnamed.suite.questions})

@@ -103,7 +103,7 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
     head = ["attention", *titles, time, memory_of(query["pass"]), "faster from"]
     # The recommended one is the first.
     found = sorted(result["members"], key=lambda of: of["row"] != result["recommended"])
-    return text_table(head, [_cells(table, key, of)[:-1] for of in found[:SHOWN]], WIDE)
+    return text_table(head, [_cells(table, key, of) for of in found[:SHOWN]], WIDE)
 
 
 def _cells(table: Values, key: str, member: Values) -> list[str]:
@@ -115,7 +115,6 @@ def _cells(table: Values, key: str, member: Values) -> list[str]:
         f"{_time(table, key, member)} [{low}, {high}]",
         bytes_text(member["memory"]),
         member["crossover"]["text"] if member["crossover"] else NOTHING,
-        f"{100 * member['probability']:.0f} %",
     ]  # fmt: skip
 
 

@@ -24,8 +24,8 @@ PLACES = {
 
 # The groups of rows whose state on a needed question is the reason to leave them out.
 STATES = {
-    "failed": "failed", "not separably better than a baseline": "baseline", "runs missing": "part",
-    "not run": "missing",
+    "failed": "failed", "not separably better than a baseline": "baseline",
+    "no attention": "control", "runs missing": "part", "not run": "missing",
 }  # fmt: skip
 
 # The rows that are left out, by reason; the first reason of a row counts.
@@ -49,7 +49,6 @@ COSTS = ("time", "time.q1", "time.q3", "memory", "seconds")
 
 # The values of a row for each needed question
 OF_NEEDS = ("groups", "seeds", "solved", "ranges", "texts")
-IQR = 1.349  # The interquartile range of a normal distribution, in standard deviations
 
 
 def key_of(operation: str, causal: bool) -> str:
@@ -85,12 +84,11 @@ def advise(table: Values, query: Values) -> Values:
 
     Returns:
         `refused`: the reason without a result, else empty. `members`: the Pareto set of groups,
-        time and memory, ordered by time, each with the `probability` of membership, the
-        `inseparable` rows, whose results do not differ, the `tied` rows and its `uses`.
-        `recommended`: see `best`. `dominated` rows. `excluded` rows by reason. `memory` of all
-        others. `inferred` rows, whose costs are of their layers. `unanswered`: needed questions
-        without evidence. `not_run`: questions without runs. `run`: the command for them.
-        `commands` that measure everything else.
+        time and memory, ordered by time, each with the `inseparable` rows, whose results do not
+        differ, the `tied` rows and its `uses`. `recommended`: see `best`. `dominated` rows.
+        `excluded` rows by reason. `memory` of all others. `inferred` rows, whose costs are of
+        their layers. `unanswered`: needed questions without evidence. `not_run`: questions
+        without runs. `run`: the command for them. `commands` that measure everything else.
     """
     key, conflict = setting_of(table, query)
     used = [name for name in query["needs"] if name in table["usable"]]
@@ -103,7 +101,7 @@ def advise(table: Values, query: Values) -> Values:
     candidates = groups.pop("", [])
     refused = conflict or _refusal(table["lengths"].get(key, []), query, key, used)
     names = [] if refused else [row["row"] for row in candidates]
-    members = _members(candidates, used, key) if names else []
+    members = _members(candidates, key) if names else []
     chosen = [member["row"] for member in members]
     run = f"harness run --suite {table['suite']} --questions {','.join(not_run)}" if not_run else ""
     return {
@@ -165,35 +163,24 @@ def best(members: Sequence[Values]) -> Values:
     return min(members, key=lambda of: (max(of["groups"]), sum(of["groups"]), of["time"]))
 
 
-def _drawn(row: Values, needs: Sequence[str]) -> list[Any]:
-    # (objectives, draws): groups, time, memory.
-    spread = math.log(row["time.q3"] / row["time.q1"]) / IQR
-    time = row["time"] * np.exp(np.array(row["z"]) / 100 * spread)
-    memory = np.full(len(time), row["memory"])
-    groups = ([int(digit, 36) for digit in row["draws"][name]] for name in needs)
-    return [*groups, time, memory]
-
-
 def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    # From (draws, rows, objectives) to (draws, rows).
-    first, second = values[:, :, None], values[:, None]
+    # From (rows, objectives) to (rows,).
+    first, second = values[:, None], values[None]
     dominates: NDArray[np.bool_] = np.all(first <= second, -1) & np.any(first < second, -1)
-    return ~np.any(dominates, axis=1)
+    return ~np.any(dominates, axis=0)
 
 
-def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> list[Values]:
-    figures = np.array([[[*row["groups"], row["time"], row["memory"]] for row in candidates]])
-    inside = _pareto(figures)[0]
-    draws = np.array([_drawn(row, needs) for row in candidates], dtype=float).transpose(2, 0, 1)
+def _members(candidates: Sequence[Values], key: str) -> list[Values]:
+    figures = np.array([[*row["groups"], row["time"], row["memory"]] for row in candidates])
     members: list[Values] = []
-    for row, is_in, share in zip(candidates, inside, _pareto(draws).mean(0), strict=True):
+    for row, is_in in zip(candidates, _pareto(figures), strict=True):
         if not is_in:
             continue
         others = [of for of in candidates if of != row and _is_inseparable(row, of)]
         members.append({
             **{name: row[name] for name in ("row", *COSTS, *OF_NEEDS, "inferred")},
             "bound": int(key in row["bounds"]), "crossover": row["crossovers"].get(key),
-            "uses": row["uses"].get(form_of(key), []), "probability": float(share),
+            "uses": row["uses"].get(form_of(key), []),
             "inseparable": [other["row"] for other in others],
             "tied": [other["row"] for other in others if _tied(row, other)],
         })  # fmt: skip

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from harness import recipes
-from harness.records.families import family_of, layer_counts
+from harness.records.families import family_of, is_control, layer_counts
 from harness.records.suites import Suite
 from reports.advice.rules import PASSES, Values, key_of, label_of
 from reports.layer_costs import (
@@ -26,7 +25,6 @@ from reports.text import number, outdated_text
 Points = dict[str, list[list[float]]]  # Values at each measured length, by setting: see `_points`
 FEWEST = 2  # Seeds of a result: one says nothing of the others
 UNKNOWN = {"missing", "impossible", "part"}  # The states of rows without a result
-DRAWS = 200  # Bootstrap samples of a probability
 KEY = ("pass", "causal")  # The columns of costs that `key_of` names
 
 # The claims of a row, which hold for every variant of a composition.
@@ -39,19 +37,19 @@ def table(
 ) -> Values:  # fmt: skip
     """The input of the rules, as plain values."""
     costs = of_suite(costs, suite)
-    generator, keys = np.random.default_rng(0), _keys(costs)
+    keys = _keys(costs)
     units = {
         key: "ratio" if lines["ratio"].notna().any() else "seconds" for key, lines in keys.items()
     }
     of_questions = recipes.of_suite(suite)
     depth = max(int(recipe.model.get("depth", 1)) for recipe in of_questions.values())
     traits = {variant["name"]: variant for variant in catalogue["variants"]}
-    rows = [*_rows(costs, suite, traits, units, depth, generator)]
+    rows = [*_rows(costs, suite, traits, units, depth)]
     forms = forms_of(suite, catalogue["tasks"])
     for name, form in forms.items():
         of_question = answers[answers["question"] == name].set_index("row")
         finals = seeds[(seeds["question"] == name) & (seeds["status"] == "ok")]
-        _add_question(rows, name, form, of_question, finals, generator)
+        _add_question(rows, name, form, of_question, finals)
     every = [key_of(name, causal) for name in PASSES for causal in (False, True)]
     lengths = {key: keys[key]["length"].unique() for key in every if key in keys}
     questions = {question.name: question.title for question in suite.questions}
@@ -86,7 +84,7 @@ def _notes(suite: Suite, answers: pd.DataFrame) -> dict[str, str]:
 
 def _rows(
     costs: pd.DataFrame, suite: Suite, traits: Mapping[str, Mapping[str, Any]],
-    units: Mapping[str, str], depth: int, generator: np.random.Generator,
+    units: Mapping[str, str], depth: int,
 ) -> Iterator[Values]:  # fmt: skip
     points_of = {str(label): _points(lines, units) for label, lines in costs.groupby("row")}
     for row in suite.rows:
@@ -103,9 +101,7 @@ def _rows(
             "bounds": _bounds(costs[costs["row"].isin([row.label] if measured else variants)]),
             "crossovers": _crossovers(points, units),
             "unfinished": unfinished(costs[costs["row"] == row.label]),
-            "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
-            "states": {}, "solved": {}, "groups": {}, "ranges": {}, "seeds": {}, "draws": {},
-            "texts": {},
+            "states": {}, "solved": {}, "groups": {}, "ranges": {}, "seeds": {}, "texts": {},
         }  # fmt: skip
 
 
@@ -178,14 +174,15 @@ def unfinished(costs: pd.DataFrame) -> dict[str, int]:
 
 def _add_question(
     rows: Sequence[Values], name: str, form: str, answers: pd.DataFrame, finals: pd.DataFrame,
-    generator: np.random.Generator,
 ) -> None:  # fmt: skip
     scored = answers[answers["mean"].notna()]
     with_attention = finals.loc[~finals["baseline"].astype(bool), "row"]
     ranked = (scored["rank_group"] != "") & scored.index.isin(with_attention)
     # Losses are usable even if no variant is better than every baseline.
-    usable = scored["answered"] if scored["answered"].any() else ranked
-    scored = scored.assign(usable=usable)
+    # A control is no answer to which attention to use.
+    controls = scored["attention"].map(is_control).astype(bool)
+    answered = scored["answered"] & ~controls
+    scored = scored.assign(usable=answered if answered.any() else ranked & ~controls)
     above, sign = scored[scored["usable"]], -1.0 if (scored["better"] == "lower").any() else 1.0
     # The first group has the rows in bold.
     first = above["best"].astype(bool)
@@ -202,20 +199,14 @@ def _add_question(
             row["states"][name] = "failed" if failed else missing
             continue
         answer = scored.loc[label]
-        scores = finals.loc[finals["row"] == label, "score"].dropna().to_numpy(float)
-        # A drawn score moves from the group of its row by the cuts between both.
-        samples = sign * _resampled(scores, answer, generator)
         row["states"][name] = _state(answer) or missing
         row["solved"][name] = int(answer["solved"])
         row["texts"][name] = answer["text"] + f" {answer['interval']}" * bool(answer["seeds"] > 1)
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
-        group = of_rows.get(label, by_cuts)
-        drawn_groups = np.clip(1 + (samples[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
-        row["groups"][name] = group
+        row["groups"][name] = of_rows.get(label, by_cuts)
         ends = sorted(float(f"{sign * answer[end]:.6g}") for end in ("low", "high"))
         row["ranges"][name] = [*ends, answer["rank_group"]]
         row["seeds"][name] = int(answer["seeds"])
-        row["draws"][name] = "".join(np.base_repr(value, 36).lower() for value in drawn_groups)
 
 
 def _state(answer: pd.Series) -> str:
@@ -223,14 +214,6 @@ def _state(answer: pd.Series) -> str:
         return "part"
     if answer["usable"]:
         return "ok"
-    return "baseline" if answer["at_baseline"] else ""
-
-
-def _resampled(
-    scores: NDArray[np.float64], answer: pd.Series, generator: np.random.Generator
-) -> NDArray[np.float64]:
-    if len(scores) > 1 and scores.mean():
-        seeds = answer["mean"] * scores / scores.mean()
-        return generator.choice(seeds, (DRAWS, len(seeds))).mean(1)
-    # An interval of 95 % is four standard errors wide.
-    return generator.normal(answer["mean"], abs(answer["high"] - answer["low"]) / 4, DRAWS)
+    if answer["at_baseline"]:
+        return "baseline"
+    return "control" if answer["answered"] else ""

@@ -55,6 +55,6 @@ def points(axes, rows: pd.DataFrame, column: str, *, beside: bool = False) -> No
         last.append((line[column], y))
         axes.annotate(style.label(str(row)), (line[column], y), (6, 0), va="center",
                       textcoords="offset points", fontsize=8.5, color=colour)  # fmt: skip
-    style.end_labels(axes, names)
     # Labels that moved up are inside the axes.
     axes.set_ylim(top=max([axes.get_ylim()[1], *(y + 0.03 * span for _, y in last)]))
+    style.end_labels(axes, names)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 COLUMNS = ("panel", "title", "attention", "row", "x", "y", "low", "high")
 
 LENGTHS = 3  # Lengths of one number of pairs that a question needs
-ROWS = 10  # Rows with a line: those of the table of a README, without controls
 
 # Of the axes of each panel
 LABELS = {
@@ -54,7 +53,8 @@ def lines(of: "Tables") -> pd.DataFrame:
 
 def _joined(of: "Tables", recall: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
     table, ran = of.matrix[CAUSAL], {*recall["row"]}
-    rows = [row for row in few_rows(of, CAUSAL) if row in ran and not is_control(row)][:ROWS]
+    controls = {*table.index[table["attention"].map(is_control).astype(bool)]}
+    rows = [row for row in few_rows(of, CAUSAL) if row in ran - controls]
     parts = [
         answers.assign(
             panel="state", x=answers["row"].map(table["state_bytes"].astype(float)),

@@ -132,6 +132,7 @@ def heading(axes: Axes, title: str, small: str | None = None) -> None:
 
 def end_labels(axes: Axes, ends: Sequence[tuple[float, float, str, Any]]) -> None:
     # The names of points beside the axes, one above the other, and none above the top.
+    axes.get_ylim()  # scales the axes
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = sorted(ends, key=lambda of: (of[1], -of[0]))
     places = [float(to_axes.transform((x, y))[1]) for x, y, *_ in ends]

@@ -1,13 +1,13 @@
 """The findings of a suite in a few sentences, computed from its results."""
 
-from collections.abc import Hashable, Mapping
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from harness.records.families import is_control
-from reports.statistics import LEVEL
+from harness.records.suites import SuiteQuestion
+from reports.statistics import LEVEL, told_apart
 from reports.text import NOTHING, number, ratio_text
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 MOST = 10  # The most sentences
 NAMED = 4  # The most rows that a sentence names
 FEW = 12  # The most rows of a form in a table of a README and in a heat map
-AMONG, ABOVE, BEHIND, AT_BASELINE = (
-    "among the best at", "better than every baseline at", "behind the best at",
-    "no better than a baseline at",
+AMONG, ABOVE, OPEN, BEHIND, AT_BASELINE = (
+    "among the best at", "better than every baseline at", "not told apart from the best at",
+    "behind the best at", "no better than a baseline at",
 )  # fmt: skip
 BOTH = ", both directions"  # The end of a title that the form says as well
 # The reference, the mechanisms of Primal-Attention, and two controls
@@ -85,12 +85,10 @@ def _of_question(of: "Tables", name: str) -> str:
     times = of.matrix[of.forms[name]][column]
     sign = 1.0 if rows["better"].iloc[0] == "higher" else -1.0
     means = sign * rows["mean"]
-    # One seed leads only where fewer than two variants have more.
-    several = means[rows["seeds"] > 1]
-    leader = str((several if len(several) > 1 else means).idxmax())
+    leader = _leader(rows)
     others = [row for row in best if row != leader]
     equal = rows.index[rows["text"] == rows.at[leader, "text"]]
-    more = _inseparable(rows["rank_group"], leader, others)
+    more = len(_open(of, question, rows, leader) - {*others})
     if not others and len(equal) > 1:
         text = f"{question.title}: {_named([*equal])} have {rows.at[leader, 'text']}"
     elif rows.at[leader, "rank_group"] and not others and not more:
@@ -102,13 +100,13 @@ def _of_question(of: "Tables", name: str) -> str:
     if others:
         are = "are" if len(others) > 1 else "is"
         text += f". {_named(others)} {are} within 2 % of it, and not told apart"
-    if more:
-        which = ("more" if others else "other") + "s" * (more > 1 and not others)
-        text += f". {more} {which} {'are' if more > 1 else 'is'} not told apart from it"
     timed = [row for row in best if times.get(row) == times.get(row)]
     if timed and len(best) > 1:
         time = ratio_text(times[timed[0]])
         text += f". The cheapest of these is {timed[0]}, at {time} of softmax's time"
+    if more:
+        which = ("more" if others else "other") + "s" * (more > 1 and not others)
+        text += f". {more} {which} {'are' if more > 1 else 'is'} not told apart from {leader}"
     controls = every[every["attention"].map(is_control).astype(bool)]
     above = controls[sign * controls["mean"] > means[leader]]
     text += "".join(f". {of['row']}, a control, has {of['text']}" for _, of in above.iterrows())
@@ -121,10 +119,19 @@ def _of_question(of: "Tables", name: str) -> str:
     return f"{text}."
 
 
-def _inseparable(letters: pd.Series, leader: str, named: list[str]) -> int:
-    # How many rows besides those that are `named` share a letter with the leader.
-    own = {*letters[leader]}
-    return sum(bool(own & {*of}) for of in letters.drop([leader, *named]))
+def _leader(rows: pd.DataFrame) -> str:
+    # One seed leads only where fewer than two variants have more.
+    means = rows["mean"] * rows["better"].map({"higher": 1.0, "lower": -1.0})
+    several = means[rows["seeds"] > 1]
+    return str((several if len(several) > 1 else means).idxmax())
+
+
+def _open(of: "Tables", question: SuiteQuestion, rows: pd.DataFrame, leader: str) -> set[str]:
+    # The rows whose difference from the leader was tested, and that are not told apart.
+    pairs = of.pairs[of.pairs["question"] == question.name]
+    apart = told_apart(rows.reset_index(), pairs, question.ceiling)
+    tested = {*map(frozenset, pairs[["first", "second"]].itertuples(index=False, name=None))}
+    return {row for row in rows.index if {leader, row} in tested - apart}
 
 
 def _named(rows: list[str]) -> str:
@@ -140,7 +147,6 @@ def strongest(answers: pd.DataFrame) -> str:
 
 
 def _of_pairs(of: "Tables") -> str:
-    # The pairs told apart of each task.
     texts = []
     for question in of.suite.questions:
         pairs = of.pairs[of.pairs["question"] == question.name]
@@ -150,16 +156,17 @@ def _of_pairs(of: "Tables") -> str:
 
 
 def _of_experiments(of: "Tables") -> str:
-    # With the first published accuracy.
+    # The first published accuracy is of the suite's first source.
     texts: dict[str, list[str]] = {}
-    for line in of.experiments if of.suite.average else ():
+    shown = [line for line in of.experiments if line["text"] and not line["outdated"]]
+    for line in shown if of.suite.average else ():
         table = of.matrix[of.forms[name := line["changes"].partition(",")[0]]]
         printed = str(table.get(f"{name}.published", pd.Series()).get(line["row"], ""))
         known = [text for text in printed.split(" / ") if text not in ("", NOTHING)][:1]
         text = f"{line['row']} {line['text']}" + "".join(f" (published: {of})" for of in known)
         texts.setdefault(line["changes"], []).append(text)
     parts = [f"{changes}: {', '.join(rows)}" for changes, rows in texts.items()]
-    return f"Experiments, one seed: {'; '.join(parts)}." if parts else ""
+    return f"Experiments: {'; '.join(parts)}." if parts else ""
 
 
 def _of_mean(of: "Tables") -> str:
@@ -188,11 +195,15 @@ def _of_baselines(of: "Tables") -> str:
     return f"No variant is better than the strongest baselines: {'; '.join(best)}."
 
 
-def _group(answer: Mapping[Hashable, Any], answers: pd.DataFrame) -> str:
+def _group(of: "Tables", question: SuiteQuestion, row: str) -> str:
     # Where no variant is better than the baselines, another sentence says so.
-    if answer["best"] or not answer["at_baseline"]:
-        return AMONG if answer["best"] else ABOVE
-    return AT_BASELINE if answers["answered"].any() else BEHIND
+    every = of.answers[(of.answers["question"] == question.name) & of.answers["mean"].notna()]
+    rows = _of_attention(every).set_index("row")
+    if rows.at[row, "best"]:
+        return AMONG
+    if not rows.at[row, "at_baseline"] or rows["answered"].any():
+        return AT_BASELINE if rows.at[row, "at_baseline"] else ABOVE
+    return OPEN if row in _open(of, question, rows, _leader(rows)) else BEHIND
 
 
 def primal_sentences(of: "Tables") -> list[str]:
@@ -200,10 +211,12 @@ def primal_sentences(of: "Tables") -> list[str]:
     found = found.set_index("question").to_dict("index")
     texts = []
     for form, matrix in of.matrix.items():
-        groups: dict[str, list[str]] = {AMONG: [], ABOVE: [], BEHIND: [], AT_BASELINE: []}
+        groups: dict[str, list[str]] = {
+            name: [] for name in (AMONG, ABOVE, OPEN, BEHIND, AT_BASELINE)
+        }
         for question in of.questions(form):
             if answer := found.get(question.name):
-                group = _group(answer, of.answers[of.answers["question"] == question.name])
+                group = _group(of, question, "primal")
                 title = question.title.removesuffix(BOTH)
                 groups[group].append(f"{title} ({answer['text']})")
         parts = [f"{group} {', '.join(named)}" for group, named in groups.items() if named]

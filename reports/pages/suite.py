@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import product
 from textwrap import fill
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from harness.records.suites import Suite, SuiteQuestion
 from reports import layer_costs, matrix, papers, suite_results
 from reports.markdown import rendered
 from reports.pages.sentences import few_rows, readme_sentences, sentences, strongest
-from reports.statistics import LEVEL
+from reports.statistics import told_apart
 from reports.suite_results import has_runs
 from reports.table import Line, Table, tex
 from reports.table import shown as columns_of
@@ -291,24 +290,6 @@ def _training(train: Mapping[str, Any], rates: Sequence[float]) -> str:
     rate = f"rates {', '.join(map('{:g}'.format, rates))}" if rates else f"rate {train['lr']:g}"
     batch = f" of {train['batch']} examples" if "batch" in train else ""
     return f"{train['steps']:,} steps{batch}, {train.get('optimiser', 'adamw')}, {rate}"
-
-
-def told_apart(
-    answers: pd.DataFrame, pairs: pd.DataFrame, ceiling: float | None
-) -> set[frozenset[str]]:
-    # `answers` and `pairs` are of one question; higher is better. A row does not solve it if its
-    # whole interval on test is below the ceiling. Training ended at the ceiling: two rows that
-    # solve it are never told apart.
-    separable = pairs.loc[pairs["p_holm"] <= LEVEL, ["first", "second"]]
-    found = {*map(frozenset, separable.itertuples(index=False, name=None))}
-    solved = answers["solved"].astype(bool)
-    if ceiling is not None:
-        # `solved` is of dev, the interval of test.
-        reached = answers.loc[solved & (answers["high"] >= ceiling), "row"]
-        below = answers.loc[~solved & (answers["high"] < ceiling), "row"]
-        found |= {*map(frozenset, product(reached, below))}
-    both = {*answers.loc[solved, "row"]}
-    return {pair for pair in found if pair <= {*answers["row"]} and not pair <= both}
 
 
 def terminal(of: Tables) -> str:

@@ -180,9 +180,9 @@ function element(tag, children = [], attributes = {}) {
 function answerTable({ key, used, members }) {
   const heads = ["mechanism", ...used.map((name) => table.questions[name]),
     table.units[key] === "ratio" ? "time, × softmax" : "time, ms", memoryOf(key), "faster than softmax from",
-    "probability of being listed", "tied with", "can be used in"];
+    "tied with", "can be used in"];
   const score = (name, row) => page.scores[name].find((line) => line[0] === row) ?? [];
-  const rows = members.map(({ row, groups, cells, probability, tied, uses }) => {
+  const rows = members.map(({ row, groups, cells, tied, uses }) => {
     const texts = [...cells.slice(1), tied.join(", ") || "–", uses.map((place) => page.places[place]).join(", ") || "–"];
     const line = element("tr", [
       element("th", element("a", row, { href: `#${$(`tr[data-row="${row}"] a`).hash.slice(1)}` }), { scope: "row" }),
@@ -192,8 +192,6 @@ function answerTable({ key, used, members }) {
       line.children[i + 1].className = `rank-group-${Math.min(group, 5)}`;
       line.children[i + 1].replaceChildren(score(used[i], row).slice(5).join(" "));
     });
-    line.children[groups.length + 4].append(
-      element("span", [], { class: "bar", style: `--p:${100 * probability}%`, "aria-hidden": "true" }));
     return line;
   });
   return element("div", element("table", [

@@ -6,7 +6,6 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,7 +15,7 @@ from harness.records.answers import ClusterValues, CorrectAnswers
 from reports import suite_results
 from reports.advice import advice_text, advise, bytes_in, bytes_text, choices, table
 from reports.advice.rules import OF_NEEDS, key_of
-from reports.advice.table import _bounds, _resampled, unfinished
+from reports.advice.table import _bounds, unfinished
 from reports.layer_costs import FORMS, PYTORCH
 from reports.statistics import score_groups
 from reports.suite_results import SuiteResults, results
@@ -35,10 +34,9 @@ def row(
         "row": name, "attention": name, "parts": [name], "set": [], "family": "", "causal": 1,
         "bidirectional": 1, "uses": {"bidirectional": ["layer"]}, "linear": 1, "recurrent": 1,
         "points": {"train": points}, "inferred": 0, "crossovers": {}, "unfinished": {},
-        "bounds": [], "z": [100, -100], "states": {"recall": "ok"}, "solved": {"recall": 0},
+        "bounds": [], "states": {"recall": "ok"}, "solved": {"recall": 0},
         "texts": {"recall": "90.0"}, "groups": {"recall": rank_group}, "seeds": {"recall": 3},
-        "ranges": {"recall": [-rank_group, -rank_group, ""]},
-        "draws": {"recall": f"{rank_group}{rank_group}"}, **fields,
+        "ranges": {"recall": [-rank_group, -rank_group, ""]}, **fields,
     }  # fmt: skip
 
 
@@ -76,20 +74,14 @@ def test_the_pareto_set_trades_accuracy_time_and_memory():
     assert small["excluded"] == {"needs more memory": ["exact", "fast", "worse"]}
 
 
-def test_membership_is_the_share_of_draws_and_ties_are_named():
-    # In the first draw the rank group of `b` falls; their times overlap.
-    first = row("a", 1, {1024: 1.0}, z=[0, 0])
-    second = row("b", 1, {1024: 0.999}, z=[0, 0], draws={"recall": "21"})
-    found = advise(table_with(first, second), query())
+def test_ties_are_named():
+    first = row("a", 1, {1024: 1.0})
+    found = advise(table_with(first, row("b", 1, {1024: 0.999})), query())
     assert names(found) == ["b"]
     assert found["members"][0]["tied"] == ["a"]
     for group, time in ((2, 1.0), (1, 1.5)):  # its result or its time differs
-        other = row("b", group, {1024: time})
-        (member, *_) = advise(table_with(row("a", 1, {1024: 1.0}), other), query())["members"]
+        (member, *_) = advise(table_with(first, row("b", group, {1024: time})), query())["members"]
         assert (member["row"], member["tied"]) == ("a", [])
-    third = row("c", 1, {1024: 0.9}, z=[2000, 0])
-    found = advise(table_with(first, third), query())
-    assert [member["probability"] for member in found["members"]] == [0.5]
 
 
 def test_between_two_lengths_costs_are_linear_in_logarithms_and_nowhere_else():
@@ -112,8 +104,9 @@ def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
     )  # fmt: skip
     found = advise(table_with(*rows), query())
     assert found["excluded"] == {
-        "no form for it": ["past"], "no better than a baseline": ["rule"], "not run": ["new"],
-        "not measured": ["slow"], "did not finish": ["stopped"], "runs missing": ["part"],
+        "no form for it": ["past"], "not separably better than a baseline": ["rule"],
+        "not run": ["new"], "not measured": ["slow"], "did not finish": ["stopped"],
+        "runs missing": ["part"],
     }  # fmt: skip
     assert [command.split()[:4] for command in found["commands"]] == [
         ["harness", "cost", "--attention", "slow"], ["harness", "run", "--suite", "laptop@3"],
@@ -125,8 +118,16 @@ def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
     both = [{**row, "states": {**row["states"], "image": "ok"}} for row in rows[1:3]]
     values = table_with(*both) | {"usable": ["recall", "image"]}
     assert advise(values, query(needs=["recall", "image"]))["excluded"] == {
-        "not run": ["new (recall)"], "no better than a baseline": ["rule (recall)"]
+        "not run": ["new (recall)"], "not separably better than a baseline": ["rule (recall)"]
     }  # fmt: skip
+
+
+def test_a_control_is_never_usable():
+    answers = made().answers()
+    answers.loc[answers["row"] == "none", ["answered", "at_baseline", "best"]] = [True, False, True]
+    rows = {row["row"]: row["states"] for row in table_of(made(), answers, cost=False)["rows"]}
+    assert {*rows["none"].values()} <= {"control", "missing", "failed", "part", "impossible"}
+    assert "control" in rows["none"].values() and "ok" in rows["softmax"].values()
 
 
 def test_a_question_that_no_row_answers_is_not_used():
@@ -185,7 +186,7 @@ def test_rows_that_solve_a_question_are_inseparable_and_differ_from_one_that_doe
     assert members == {"a": ["b"], "b": ["a"], "c": []}
     # One needed question on which two rows differ is enough.
     both = [{**of, **{name: {**of[name], "image": of[name]["recall"]} for name in OF_NEEDS},
-             "states": {"recall": "ok", "image": "ok"}, "draws": {"recall": "11", "image": "11"},
+             "states": {"recall": "ok", "image": "ok"},
              "ranges": {**of["ranges"], "image": [end, end, ""]},
              "solved": {"recall": 1, "image": 0}}
             for end, of in ((9, rows[0]), (7, rows[1]))]  # fmt: skip
@@ -283,7 +284,6 @@ def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
         assert (row["states"][name] == "ok") == is_ok
         if is_ok:
             assert row["groups"][name] == groups[name][answer["row"]]
-            assert str(row["groups"][name]) in row["draws"][name]
         if answer["text"]:
             assert row["seeds"][name] == answer["seeds"]
     assert rows["softmax+primal"]["uses"] == CLAIMS["uses"]
@@ -330,12 +330,6 @@ def test_a_length_that_one_backend_finishes_is_finished():
         "status": ["ok", "ok", "ok", "out_of_memory", "timeout", "out_of_memory"],
     })  # fmt: skip
     assert unfinished(costs) == {key_of("train", True): 16384}
-
-
-def test_a_score_of_one_seed_is_drawn_from_its_interval_and_of_several_from_the_seeds():
-    answer, rng = pd.Series({"mean": 50.0, "low": 40.0, "high": 60.0}), np.random.default_rng(0)
-    assert _resampled(np.array([50.0]), answer, rng).std() == pytest.approx(5, rel=0.2)
-    assert {*_resampled(np.array([50.0, 50.0]), answer, rng)} == {50.0}
 
 
 def test_questions_of_two_forms_are_refused_with_the_remedy():

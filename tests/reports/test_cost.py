@@ -182,7 +182,7 @@ def test_ratios_cross_where_they_are_one_or_at_a_bound(low, high, expected):
 
 @pytest.mark.parametrize(("low", "high", "text"), [
     (1000.2, 1000.2, "1,000"), (900, 1200, "900 to 1,200"), (0, 0, "below 256"),
-    (0, 1200, "below 1,200"), (900, math.inf, "not up to 2,048"),
+    (0, 1200, "below 1,200"), (900, math.inf, "above 900"),
     (math.inf, math.inf, "not up to 2,048"), (0, math.inf, "undecided"),
 ])  # fmt: skip
 def test_a_crossover_is_shown_within_the_measured_lengths(low, high, text):
@@ -208,3 +208,12 @@ def test_of_costs_of_one_shape_the_best_ratio_is_first():
         "ratio": [1.0, 1.1, math.nan, 0.5], "outdated": [False, False, False, True],
     })  # fmt: skip
     assert [*layer_costs.preferred_first(costs)["row"]] == [*costs["row"]]
+
+
+def test_the_figure_has_seconds_of_one_day():
+    # The second row was measured on a day that is twice as slow.
+    sweep = pd.DataFrame({
+        "length": [8, 8, 8, 16], "sample_seconds": [1.0, 4.0, 1.5, 7.0],
+        "ratio": [1.0, 2.0, 1.5, math.nan],
+    })  # fmt: skip
+    assert cost._of_one_day(sweep)["sample_seconds"].tolist() == [1.0, 2.0, 1.5, 7.0]

@@ -15,8 +15,9 @@ from reports.layer_costs import FORMS
 from reports.matrix import most_solved
 from reports.pages import sentences as findings
 from reports.pages.sentences import best_rows, few_rows, sentences
-from reports.pages.suite import files, readme_table, tables, terminal, told_apart
+from reports.pages.suite import files, readme_table, tables, terminal
 from reports.site import site
+from reports.statistics import told_apart
 from tests.reports.conftest import csv_lines, snapshot
 
 pytestmark = pytest.mark.usefixtures("unrendered")
@@ -241,10 +242,12 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     assert "The cheapest of these is primal, at 0.90 of" in copy
     assert "recall (70.2). A layer takes 1.8 of" in causal
     assert "among the best at copy (72.0). A layer takes 0.90 of" in other
-    letters = judged.answers.assign(rank_group="A")
-    assert "72.0, the best mean. 1 other is not" in sentences(judged._replace(answers=letters))[1]
+    alike = judged._replace(pairs=judged.pairs.assign(p_holm=1.0))
+    assert ". 1 other is not told apart from primal" in sentences(alike)[1]
     unbeaten = judged.answers.assign(answered=False, at_baseline=True, best=False)
     *_, causal, other = sentences(judged._replace(answers=unbeaten))
+    *_, same, _ = sentences(alike._replace(answers=unbeaten))
+    assert "not told apart from the best at recall (70.2)" in same
     assert "behind the best at recall (70.2)" in causal and "behind the best at copy" in other
     is_control = judged.answers.eval("row == 'none' and question == 'copy'")
     better = {"mean": 99.0, "text": "99.0"}
@@ -274,17 +277,14 @@ def test_a_readme_counts_the_pairs_told_apart_where_there_is_a_mean_of_tasks(jud
 
 
 def test_a_readme_has_the_experiments_beside_the_published_accuracies(judged):
-    lines = [{"changes": "copy, steps 8", "row": row, "text": text, "interval": "[40, 60]"}
+    lines = [{"changes": "copy, steps 8", "row": row, "text": text, "outdated": False}
              for row, text in (("primal", "50"), ("softmax", "40"))]  # fmt: skip
     of = judged._replace(suite=judged.suite.model_copy(update={"average": True}), experiments=lines)
     form = of.forms["copy"]
     printed = of.matrix[form].assign(**{"copy.published": "–"})
     printed.loc["primal", "copy.published"] = "43.0 / 44.0"
     found = findings.readme_sentences(of._replace(matrix={**of.matrix, form: printed}))
-    assert (
-        found[-1]
-        == "Experiments, one seed: copy, steps 8: primal 50 (published: 43.0), softmax 40."
-    )
+    assert found[-1] == "Experiments: copy, steps 8: primal 50 (published: 43.0), softmax 40."
 
 
 def test_of_equal_results_the_fastest_is_among_the_few_rows(judged, monkeypatch):
