@@ -83,6 +83,20 @@ def test_the_figure_of_costs_names_eight_lines_and_marks_the_crossover():
     assert ticks == ["256", "512", "1,024"] and len(time.get_yticks()) >= 3
 
 
+def test_names_beside_the_axes_are_at_the_height_of_their_points():
+    rows = pd.DataFrame({"mean": [0.05, 0.45, 0.95], "x": [1.0, 2.0, 3.0], "attention": "softmax"})
+    _, (axes,) = style.panels([3.0])
+    plane.points(axes, rows, "x", beside=True)
+    low, high = axes.get_ylim()
+    heights = [text.xyann[1] for text in axes.texts]
+    assert heights == pytest.approx([(y - low) / (high - low) for y in rows["mean"]], abs=0.01)
+    crowd = pd.DataFrame({"mean": [99.0] * 20, "x": 1.0, "attention": "softmax"})
+    _, (axes,) = style.panels([3.0])
+    plane.points(axes, crowd, "x", beside=True)
+    heights = [text.xyann[1] for text in axes.texts]
+    assert max(heights) <= 1 and min(b - a for a, b in pairwise(heights)) > 0.049
+
+
 def test_the_heat_map_has_a_bar_for_each_cost_and_is_lightest_at_a_baseline(suite_frames):
     of = suite_frames.tables()
     (axes,) = figure_of(heat_map.draw, of).axes
