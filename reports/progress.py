@@ -52,9 +52,10 @@ def rise_of(
     x, y = x[late], y[late]
     if len(x) < LEAST_POINTS:
         return Rise(math.nan, math.nan, math.nan)
-    centred = x - x.mean()
+    # Not `mean`, which takes longer than the rest.
+    centred = x - x.sum() / len(x)
     slope = float(centred @ y / (centred @ centred))
-    residuals = y - y.mean() - slope * centred
+    residuals = y - y.sum() / len(y) - slope * centred
     variance = float(residuals @ residuals) / (len(x) - 2)
     error = math.sqrt(variance / float(centred @ centred))
     span = float(x[-1] - x[0])

@@ -64,6 +64,8 @@ OUTCOME = {
     "state_bytes": "state_bytes", "parameters": "parameters", "flops": "flops",
 }  # fmt: skip
 
+_numbers = attrgetter(*OUTCOME.values())
+
 # Columns of a run by the path of a field of its cost, by pass.
 OF_STEPS: Mapping[Pass, Mapping[str, str]] = {
     "train": {
@@ -212,7 +214,7 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
 
 def _run(record: Record, data: str, shared: dict[str, Row]) -> Row:
     spec, final = record.spec, record.final
-    values = json.dumps(spec.values)
+    values = json.dumps(spec.values) if spec.values else "{}"
     if (of := f"{spec.question.id} {values}") not in shared:
         shared[of] = _question(spec) | {"values": values}
     sample = Sample.of([final.sample]) if final and final.sample else None
@@ -221,12 +223,12 @@ def _run(record: Record, data: str, shared: dict[str, Row]) -> Row:
     probes = final.probes if final else {}
     return {
         **dict(zip(OF_RUNS, _fields(record), strict=True)),
-        **{name: field_at(record, path) for name, path in OUTCOME.items()},
+        **_outcome(record),
         "data": data,
         **shared[of],
         **by_option(record.options),
         "options": json.dumps(spec.options, sort_keys=True),
-        "overrides": json.dumps(spec.overrides, sort_keys=True),
+        "overrides": json.dumps(spec.overrides, sort_keys=True) if spec.overrides else "{}",
         "sample": field_at(final, "sample"),
         "low": field_at(interval, "low"), "high": field_at(interval, "high"),
         "last_step": field_at(point, "step"), "loss": field_at(point, "loss"),
@@ -239,6 +241,12 @@ def _run(record: Record, data: str, shared: dict[str, Row]) -> Row:
         "known_failures": len(record.expected_failures),
         "expected_failures": dict(record.expected_failures),
     }  # fmt: skip
+
+
+def _outcome(record: Record) -> Row:
+    if record.final and record.processor:
+        return dict(zip(OUTCOME, _numbers(record), strict=True))
+    return {name: field_at(record, path) for name, path in OUTCOME.items()}
 
 
 def _question(spec: RunSpec) -> Row:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from harness.records.answers import Answers
 from harness.records.fields import Count, Frozen, Natural, Positive, Seconds, Time
-from harness.records.spec import RunSpec
+from harness.records.spec import RunSpec, data_name
 from harness.records.versions import Origin, line_of_run
 from tasks.metrics import Metric
 from zoo.registry import Value
@@ -148,6 +148,6 @@ class Record(Frozen):
 
 
 def origin_of(run: Any) -> Origin:
-    task = run.spec.question.task.model_copy(update={"digests": run.spec.data})
+    task, data = run.spec.question.task, tuple(run.spec.data.items())
     version = line_of_run(run.versions, run.training)
-    return Origin(version, task.key, task.file_name, run.files, run.started)
+    return Origin(version, task.key, data_name(task.name, task.key, data), run.files, run.started)

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -184,6 +184,17 @@ class TrainSpec(Frozen):
                 raise ValueError(text)
 
 
+@cache
+def _in_a_name(text: str) -> str:
+    return re.sub(r"[/*()]", "-", text)
+
+
+@cache
+def data_name(name: str, key: str, digests: tuple[tuple[str, str], ...]) -> str:
+    text = json.dumps([key, dict(digests)], sort_keys=True)
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
 class TaskSpec(Frozen):
     name: str
     key: str  # `name@version[option=value,...]`, with the options that differ from the defaults
@@ -193,8 +204,7 @@ class TaskSpec(Frozen):
 
     @property
     def file_name(self) -> str:
-        text = json.dumps([self.key, self.digests], sort_keys=True)
-        return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return data_name(self.name, self.key, tuple(self.digests.items()))
 
 
 class Question(Identified):
@@ -294,8 +304,7 @@ class RunSpec(Identified):
     @property
     def file_name(self) -> str:
         # As `SUITE@VERSION/QUESTION` and `(A+B)*2`.
-        names = (self.attention, self.question.recipe)
-        attention, recipe = (re.sub(r"[/*()]", "-", text) for text in names)
+        attention, recipe = _in_a_name(self.attention), _in_a_name(self.question.recipe)
         return f"{self.task.name}-{attention}-{recipe}-{self.device}-s{self.seed}-{self.id}"
 
     @property
