@@ -214,7 +214,7 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
 
 def _run(record: Record, data: str, shared: dict[str, Row]) -> Row:
     spec, final = record.spec, record.final
-    values = json.dumps(spec.values) if spec.values else "{}"
+    values = json.dumps(spec.values)
     if (of := f"{spec.question.id} {values}") not in shared:
         shared[of] = _question(spec) | {"values": values}
     sample = Sample.of([final.sample]) if final and final.sample else None
@@ -228,7 +228,7 @@ def _run(record: Record, data: str, shared: dict[str, Row]) -> Row:
         **shared[of],
         **by_option(record.options),
         "options": json.dumps(spec.options, sort_keys=True),
-        "overrides": json.dumps(spec.overrides, sort_keys=True) if spec.overrides else "{}",
+        "overrides": json.dumps(spec.overrides, sort_keys=True),
         "sample": field_at(final, "sample"),
         "low": field_at(interval, "low"), "high": field_at(interval, "high"),
         "last_step": field_at(point, "step"), "loss": field_at(point, "loss"),
