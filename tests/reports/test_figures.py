@@ -89,6 +89,10 @@ def test_names_beside_the_axes_are_at_the_height_of_their_points():
     plane.points(axes, rows, "x", beside=True)
     low, high = axes.get_ylim()
     heights = [text.xyann[1] for text in axes.texts]
+    _, (alone,) = style.panels([3.0])
+    alone.plot([1, 2, 3], [-50, 0, 50])  # not scaled yet
+    style.end_labels(alone, [(2, 0, "middle", "black")])
+    assert alone.texts[0].xyann[1] == pytest.approx(0.5, abs=0.01)
     assert heights == pytest.approx([(y - low) / (high - low) for y in rows["mean"]], abs=0.01)
     crowd = pd.DataFrame({"mean": [99.0] * 20, "x": 1.0, "attention": "softmax"})
     _, (axes,) = style.panels([3.0])
