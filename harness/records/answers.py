@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -61,7 +61,11 @@ class CorrectAnswers(Frozen):
         return _sizes(self.clusters)[0]
 
     def cluster_sums(self) -> Sums:
-        return np.add.reduceat(self.correct, _sizes(self.clusters)[1], dtype=np.float64)
+        return self._counts.astype(np.float64)
+
+    @cached_property
+    def _counts(self) -> NDArray[np.int32]:
+        return np.add.reduceat(self.correct, _sizes(self.clusters)[1], dtype=np.int32)
 
     def model_post_init(self, _: Any) -> None:
         count, packed = self.count, base64.b64decode(self.bits, validate=True)

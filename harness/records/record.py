@@ -21,10 +21,10 @@ class Point(Frozen):
     step: Count
     seconds: Seconds  # Training time so far, without evaluation
     loss: float  # Mean task loss since the last point; `losses` are auxiliary ones, weighted
-    losses: dict[str, float] = Field(default={})
+    losses: dict[str, float] = Field(default_factory=dict)
     dev: float | None = None  # The score on the whole dev split; None without an evaluation
     # Scores on parts of dev, by name; see `tasks.Task.groups`
-    groups: dict[str, float] = Field(default={})
+    groups: dict[str, float] = Field(default_factory=dict)
 
 
 class Probe(Frozen):
