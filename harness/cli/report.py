@@ -1,5 +1,6 @@
 """`harness report`: write pages from the records of a store."""
 
+import gc
 import shlex
 import warnings
 from dataclasses import dataclass
@@ -88,4 +89,5 @@ def report(options: ReportOptions) -> Answer:
     costs = found.content.costs
     document = {"answers": answers_of(*found.suites), "costs": cost.lines(costs), "files": files}
     texts = [*map(terminal, found.suites)] or [cost.terminal(costs)]
+    gc.freeze()  # A collection of all records would take a second, and the process ends
     return Answer("\n" + "\n\n".join(texts), document, int(not complete), files)
