@@ -57,7 +57,7 @@ def _lines(row: str, found: Document) -> list[list[str]]:
         for n, other in enumerate(others)
         if n in (0, at - 1, at) or other["row"] in ALWAYS
     }  # fmt: skip
-    note = "" if before is None else f"; recorded: {before:.1f}"
+    note = "" if before is None else f"; recorded mean: {before:.1f}"
     lines[found["place"]] = [
         f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}",
         f"{found['interval']}, 1 seed{note}",

@@ -197,6 +197,8 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
     return same
 
 
+SEVERAL = 2  # The seeds that make a result one of more than a single seed
+
 # The columns of runs that `question_results` reads; the other hundred are not copied
 METRIC = ["unit", "better", "digits", "scale", "exponential"]
 READ = ["row", "data", "started", "sample", "score", "test_examples", "baseline", "metric", *METRIC]
@@ -210,11 +212,11 @@ class QuestionResults:
     samples: Mapping[str, Sample]  # Answers of the finished seeds by row; higher is better
     models: frozenset[str]  # The rows without attention
     rules: Mapping[str, Interval]  # Baselines of the task, with intervals over test examples
-    needed: int = 1  # Finished seeds that make a model without attention a baseline
+    needed: int = 1  # Seeds of a row; a model without attention is a baseline with `SEVERAL`
 
     def baselines(self, row: str) -> dict[str, Interval]:
         models = {name: self.scores[name] for name in self.models
-                  if self.seeds[name] >= self.needed}  # fmt: skip
+                  if self.seeds[name] >= min(self.needed, SEVERAL)}  # fmt: skip
         return {**self.rules, **({} if row in self.models else models)}
 
     def obstacle(self, row: str) -> str:

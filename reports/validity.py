@@ -23,6 +23,7 @@ FILE = Path(__file__).parent / "published" / "orderings.toml"
 REPRODUCED, UNDECIDED, CONTRADICTED = "reproduced", "undecided", "contradicted"
 
 ONE_SEED = "with one seed"  # The verdict if one of the two variants has no more
+NOT_COMPARABLE = "not comparable"  # The verdict if the file has `incomparable` for it
 NOT_RUN = "not run"  # The verdict if one of the two variants lacks runs
 
 # The verdict if training of both ended at the ceiling.
@@ -56,7 +57,7 @@ def orderings(
     # `verdict`; `rising`, the variants that still improve; `below_control`, whether the second is
     # worse than the model without attention that the file names for the question.
     chosen = {*(questions or answers["question"])}
-    empty = {"probe": "", "explanation": "", "later": False}
+    empty = {"probe": "", "explanation": "", "incomparable": "", "later": False}
     asked = [ordering for ordering in published() if ordering["question"] in chosen]
     return pd.DataFrame([{**empty, **of, **_compared(of, answers, probes, pairs)} for of in asked])
 
@@ -91,12 +92,12 @@ def _compared(
         low, high = _interval(pair, sign)
     control = _file()["controls"].get(ordering["question"], "")
     to_control = between(of_question, [(ordering["below"], control)])
-    verdict = ONE_SEED
+    verdict = NOT_COMPARABLE if "incomparable" in ordering else ONE_SEED
     # The ceiling of a question does not apply to probes without training.
     is_trained = "probe" not in ordering or first["trained"]
     if first["solved"] and second["solved"] and is_trained:
         verdict = AT_CEILING
-    elif min(first["seeds"], second["seeds"]) > 1:
+    elif verdict == ONE_SEED and min(first["seeds"], second["seeds"]) > 1:
         verdict = REPRODUCED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
     return {
         "first": first["mean"], "second": second["mean"],
@@ -148,7 +149,7 @@ def sentence(found: pd.DataFrame) -> str:
 
 def _counts(found: pd.DataFrame) -> str:
     count = found["verdict"].value_counts()
-    order = (REPRODUCED, CONTRADICTED, AT_CEILING, UNDECIDED, ONE_SEED, NOT_RUN)
+    order = (REPRODUCED, CONTRADICTED, NOT_COMPARABLE, AT_CEILING, UNDECIDED, ONE_SEED, NOT_RUN)
     texts = (f"{count[name]} {name.split(': ')[-1]}" for name in order if name in count)
     return ", ".join(texts) or "none"
 

@@ -46,7 +46,7 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
     needs = " and ".join(table["questions"][name].removesuffix(BOTH) for name in used)
     unit = " times the time of softmax" if table["units"][key] == "ratio" else " ms"
     others = [of for of in result["members"] if of["row"] != member["row"]]
-    others.sort(key=lambda of: (of["row"] not in member["inseparable"], of["time"]))
+    others.sort(key=rules.order)
     after = ", ".join(f"{of['row']} ({_time(table, key, of)})" for of in others[:RUNNERS_UP])
     worse = " No variant that is left is among the best of every question; this one comes closest."
     worse *= 1 not in [max(of["groups"]) for of in result["members"]]

@@ -84,8 +84,8 @@ def advise(table: Values, query: Values) -> Values:
 
     Returns:
         `refused`: the reason without a result, else empty. `members`: the Pareto set of groups,
-        time and memory, ordered by time, each with the `inseparable` rows, whose results do not
-        differ, the `tied` rows and its `uses`. `recommended`: see `best`. `dominated` rows.
+        time and memory, ordered by time, each with the `tied` rows, whose results and costs do not
+        differ, and its `uses`. `recommended`: see `best`. `dominated` rows.
         `excluded` rows by reason. `memory` of all others. `inferred` rows, whose costs are of
         their layers. `unanswered`: needed questions without evidence. `not_run`: questions
         without runs. `run`: the command for them. `commands` that measure everything else.
@@ -99,7 +99,7 @@ def advise(table: Values, query: Values) -> Values:
         reason = next((name for name, is_out in EXCLUDED.items() if is_out(found)), "")
         groups.setdefault(reason, []).append(found)
     candidates = groups.pop("", [])
-    refused = conflict or _refusal(table["lengths"].get(key, []), query, key, used)
+    refused = conflict or _refusal(table, query, key, used)
     names = [] if refused else [row["row"] for row in candidates]
     members = _members(candidates, key) if names else []
     chosen = [member["row"] for member in members]
@@ -158,9 +158,13 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
     return None
 
 
+def order(member: Values) -> tuple[float, ...]:
+    # The best groups first, of these the fastest row.
+    return max(member["groups"]), sum(member["groups"]), member["time"]
+
+
 def best(members: Sequence[Values]) -> Values:
-    # The fastest row of the best groups.
-    return min(members, key=lambda of: (max(of["groups"]), sum(of["groups"]), of["time"]))
+    return min(members, key=order)
 
 
 def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -181,7 +185,6 @@ def _members(candidates: Sequence[Values], key: str) -> list[Values]:
             **{name: row[name] for name in ("row", *COSTS, *OF_NEEDS, "inferred")},
             "bound": int(key in row["bounds"]), "crossover": row["crossovers"].get(key),
             "uses": row["uses"].get(form_of(key), []),
-            "inseparable": [other["row"] for other in others],
             "tied": [other["row"] for other in others if _tied(row, other)],
         })  # fmt: skip
     return sorted(members, key=lambda member: (member["time"], member["row"]))
@@ -200,12 +203,15 @@ def _tied(row: Values, other: Values) -> bool:
     return overlap and within
 
 
-def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str]) -> str:
-    if not lengths:
+def _refusal(table: Values, query: Values, key: str, used: Sequence[str]) -> str:
+    if not (lengths := table["lengths"].get(key, [])):
         return f"no cost is measured of this pass and form ({label_of(key)})"
     if not lengths[0] <= query["length"] <= lengths[-1]:
         return f"{query['length']:,} tokens are not between {lengths[0]:,} and {lengths[-1]:,}"
-    return "" if used else "there is no evidence for any variant in what is needed"
+    known = [table["strongest"].get(name, "") for name in query["needs"]]
+    return (
+        "" if used else "; ".join(filter(None, known)) or "no variant has results in what is needed"
+    )
 
 
 def _with_questions(row: Values, state: str | None) -> str:

@@ -58,8 +58,9 @@ def table(
     machine = costs[["device", "machine", "threads"]].head(1).to_dict("records")
     return {
         "suite": suite.key, "questions": questions, "forms": forms,
+        "asks": {question.name: question.asks for question in suite.questions},
         "steps": {name: recipe.train["steps"] for name, recipe in of_questions.items()},
-        "question_notes": _notes(suite, answers),
+        "question_notes": _notes(suite, answers), "strongest": _strongest(suite, answers),
         "usable": [name for name in questions if "ok" in states[name]],
         "not_run": [name for name in questions if states[name] <= UNKNOWN],
         "units": units, "labels": {key: label_of(key) for key in every},
@@ -69,15 +70,29 @@ def table(
     }  # fmt: skip
 
 
+def _strongest(suite: Suite, answers: pd.DataFrame) -> dict[str, str]:
+    # Of questions at which no variant is better than the baselines.
+    found: dict[str, str] = {}
+    scored = answers[answers["mean"].notna() & (answers["baseline"] != "")]
+    scored = scored[~scored["attention"].map(is_control).astype(bool)]
+    for name, rows in scored.groupby("question"):
+        if not rows["answered"].any():
+            sign = -1.0 if (rows["better"] == "lower").any() else 1.0
+            best = rows.loc[(sign * rows["mean"]).idxmax()]
+            found[str(name)] = (
+                f"no variant is separably better than {best['baseline']} "
+                f"({number(best['baseline_value'])}) at {suite.question(str(name)).title}; "
+                f"the best mean is {best['text']} {best['interval']}, of {best['row']}"
+            )
+    return found
+
+
 def _notes(suite: Suite, answers: pd.DataFrame) -> dict[str, str]:
     found = {of.name: of.note for of in suite.questions if of.note}
     for name, rows in answers[answers["rank_group"] != ""].groupby("question"):
         if not rows["answered"].any():
             baseline, value = rows.iloc[0][["baseline", "baseline_value"]]
-            none = (
-                f"No variant is better than the baseline {baseline} ({number(value)}). "
-                "The groups compare the variants with each other."
-            )
+            none = f"No variant is better than the baseline {baseline} ({number(value)})."
             found[str(name)] = " ".join(filter(None, (found.get(str(name)), none)))
     return found
 

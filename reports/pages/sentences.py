@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MOST = 10  # The most sentences
 NAMED = 4  # The most rows that a sentence names
+NONE = "none"  # The row without attention
 FEW = 12  # The most rows of a form in a table of a README and in a heat map
 AMONG, ABOVE, OPEN, BEHIND, AT_BASELINE = (
     "among the best at", "better than every baseline at", "not told apart from the best at",
@@ -65,7 +66,7 @@ def few_rows(of: "Tables", form: str) -> list[str]:
 
 def sentences(of: "Tables") -> list[str]:
     found = [_of_question(of, question.name) for question in of.suite.questions]
-    found += [_of_mean(of), _of_baselines(of), *primal_sentences(of)]
+    found += [_of_mean(of), _of_baselines(of), _of_pairs(of), *primal_sentences(of)]
     return [text for text in found if text][:MOST]
 
 
@@ -88,7 +89,8 @@ def _of_question(of: "Tables", name: str) -> str:
     leader = _leader(rows)
     others = [row for row in best if row != leader]
     equal = rows.index[rows["text"] == rows.at[leader, "text"]]
-    more = len(_open(of, question, rows, leader) - {*others})
+    tested, apart = _compared(of, question, rows, leader)
+    more = len(tested - apart - {*others})
     if not others and len(equal) > 1:
         text = f"{question.title}: {_named([*equal])} have {rows.at[leader, 'text']}"
     elif rows.at[leader, "rank_group"] and not others and not more:
@@ -126,12 +128,15 @@ def _leader(rows: pd.DataFrame) -> str:
     return str((several if len(several) > 1 else means).idxmax())
 
 
-def _open(of: "Tables", question: SuiteQuestion, rows: pd.DataFrame, leader: str) -> set[str]:
-    # The rows whose difference from the leader was tested, and that are not told apart.
+def _compared(
+    of: "Tables", question: SuiteQuestion, rows: pd.DataFrame, other: str
+) -> tuple[set[str], set[str]]:
+    # The rows whose difference from another was tested, and those that are told apart from it.
     pairs = of.pairs[of.pairs["question"] == question.name]
     apart = told_apart(rows.reset_index(), pairs, question.ceiling)
     tested = {*map(frozenset, pairs[["first", "second"]].itertuples(index=False, name=None))}
-    return {row for row in rows.index if {leader, row} in tested - apart}
+    both = [{row for row in rows.index if {other, row} in of} for of in (tested, apart)]
+    return both[0], both[1]
 
 
 def _named(rows: list[str]) -> str:
@@ -147,12 +152,21 @@ def strongest(answers: pd.DataFrame) -> str:
 
 
 def _of_pairs(of: "Tables") -> str:
-    texts = []
+    texts, others = list[str](), list[str]()
     for question in of.suite.questions:
         pairs = of.pairs[of.pairs["question"] == question.name]
-        apart = int((pairs["p_holm"] <= LEVEL).sum())
-        texts += [f"{question.title} {apart} of {len(pairs)}"] * bool(len(pairs))
-    return f"Pairs told apart: {', '.join(texts)}." if texts and of.suite.average else ""
+        apart, with_none = (
+            pairs["p_holm"] <= LEVEL,
+            (pairs[["first", "second"]] == NONE).any(axis=1),
+        )
+        texts += [f"{question.title} {apart.sum()} of {len(pairs)}"] * bool(len(pairs))
+        others += [f"{question.title} {apart[with_none].sum()} of {with_none.sum()}"] * any(
+            with_none
+        )
+    if not texts or not of.suite.average:
+        return ""
+    from_none = f"; from {NONE} (no attention): {', '.join(others)}" if others else ""
+    return f"Pairs told apart: {', '.join(texts)}{from_none}."
 
 
 def _of_experiments(of: "Tables") -> str:
@@ -201,9 +215,12 @@ def _group(of: "Tables", question: SuiteQuestion, row: str) -> str:
     rows = _of_attention(every).set_index("row")
     if rows.at[row, "best"]:
         return AMONG
-    if not rows.at[row, "at_baseline"] or rows["answered"].any():
-        return AT_BASELINE if rows.at[row, "at_baseline"] else ABOVE
-    return OPEN if row in _open(of, question, rows, _leader(rows)) else BEHIND
+    if not rows.at[row, "at_baseline"]:
+        return ABOVE
+    tested, apart = _compared(of, question, rows, _leader(rows))
+    if rows["answered"].any() or row not in tested | apart:
+        return AT_BASELINE
+    return BEHIND if row in apart else OPEN
 
 
 def primal_sentences(of: "Tables") -> list[str]:

@@ -156,8 +156,7 @@ function advise({ length, pass, memory, needs }) {
   if (!stored) return refuse(twoForms);
   const fits = (row) => memory === null || stored.memory[row] <= memory;
   const members = stored.members.filter(({ row }) => fits(row))
-    .map((member) => ({ ...member, tied: member.tied.filter(fits),
-      inseparable: member.inseparable.filter(fits) }));
+    .map((member) => ({ ...member, tied: member.tied.filter(fits) }));
   const [largest] = members.toSorted((one, other) => other.memory - one.memory);
   const outside = Object.keys(stored.memory).filter((row) => !fits(row));
   return {

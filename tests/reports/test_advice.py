@@ -47,6 +47,7 @@ def table_with(*rows: Values) -> Values:
         "usable": ["recall"], "not_run": [], "notes": [], "units": {"train": "ratio"},
         "forms": {"state": "causal", **dict.fromkeys(("recall", "compose", "image"), FORMS[1])},
         "steps": {"recall": 600, "state": 500}, "question_notes": {"recall": "More steps help."},
+        "asks": {"recall": "Give the value.", "image": "Name the image."}, "strongest": {},
         "lengths": {"train": lengths}, "rows": list(rows),
         "setting": {"level": "layer", "dim": 64, "heads": 2, "precision": "fp32",
                     "batch": {"train": "1"}},
@@ -138,8 +139,9 @@ def test_a_question_that_no_row_answers_is_not_used():
     assert (found["unanswered"], found["not_run"]) == (["compose", "image"], ["image"])
     assert found["run"] == "harness run --suite laptop@3 --questions image"
     assert found["run"] in advice_text(values, three, found, why=True)
-    for name in ("compose", "image"):
-        assert "no evidence" in advise(values, query(needs=[name]))["refused"]
+    values |= {"strongest": {"compose": "no variant is better than a rule (33.3)"}}
+    refused = [advise(values, query(needs=[name]))["refused"] for name in ("compose", "image")]
+    assert refused == [values["strongest"]["compose"], "no variant has results in what is needed"]
 
 
 def test_results_of_one_seed_inferred_costs_and_bounds_in_the_setting_asked_are_marked():
@@ -178,11 +180,11 @@ def test_the_fastest_row_of_the_best_groups_is_recommended(groups, times, expect
     assert advise(table_with(*rows), query())["recommended"] == expected
 
 
-def test_rows_that_solve_a_question_are_inseparable_and_differ_from_one_that_does_not():
+def test_rows_that_solve_a_question_are_tied_and_differ_from_one_that_does_not():
     ends = {"a": [99, 99, "A"], "b": [98, 98, "B"], "c": [98, 99, "AB"]}
     rows = [row(name, 1, {1024: 1.0}, ranges={"recall": ends[name]},
                 solved={"recall": int(name != "c")}) for name in ends]  # fmt: skip
-    members = {of["row"]: of["inseparable"] for of in advise(table_with(*rows), query())["members"]}
+    members = {of["row"]: of["tied"] for of in advise(table_with(*rows), query())["members"]}
     assert members == {"a": ["b"], "b": ["a"], "c": []}
     # One needed question on which two rows differ is enough.
     both = [{**of, **{name: {**of[name], "image": of[name]["recall"]} for name in OF_NEEDS},
@@ -192,7 +194,20 @@ def test_rows_that_solve_a_question_are_inseparable_and_differ_from_one_that_doe
             for end, of in ((9, rows[0]), (7, rows[1]))]  # fmt: skip
     values = table_with(*both) | {"usable": ["recall", "image"]}
     found = advise(values, query(needs=["recall", "image"]))
-    assert [of["inseparable"] for of in found["members"]] == [[], []]
+    assert [of["tied"] for of in found["members"]] == [[], []]
+
+
+def test_the_runners_up_are_the_best_results_and_then_the_fastest():
+    costs = {"a": (1, 0.5, 90.0), "b": (2, 0.3, 95.0), "c": (1, 0.9, 50.0), "d": (2, 0.2, 99.0)}
+    rows = [row(name, group, {1024: time}, memory=memory)
+            for name, (group, time, memory) in costs.items()]  # fmt: skip
+    values, asked = table_with(*rows), query()
+    found = advise(values, asked)
+    assert names(found) == ["d", "b", "a", "c"] and found["recommended"] == "a"
+    assert "Runners-up: c (0.90), d (0.20)." in " ".join(advice_text(values, asked, found).split())
+    values["strongest"] = {"recall": "no variant is better than a rule"}
+    lines = advice_text(values, asked, found).splitlines()
+    assert lines[-3:-1] == ["recall: Give the value.", "No variant is better than a rule."]
 
 
 def test_the_site_recommends_by_the_largest_memory_that_is_left():

@@ -173,6 +173,10 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of, monkeypa
     explained = tuple({**of, "explanation": "An experiment."} for of in published())
     monkeypatch.setattr(validity, "published", lambda: explained)
     assert page(of).count("An experiment.") == 1
+    other = tuple({**of, "incomparable": "Other sizes."} for of in published())
+    monkeypatch.setattr(validity, "published", lambda: other)
+    assert {*compared(of)[0]["verdict"]} == {"not comparable", "not run"}
+    assert page(of).count("not comparable: Other sizes.") == 4
 
 
 def test_the_experiments_are_questions_of_the_suite_with_other_settings(of, suite_frames):
