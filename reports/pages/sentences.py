@@ -152,21 +152,21 @@ def strongest(answers: pd.DataFrame) -> str:
 
 
 def _of_pairs(of: "Tables") -> str:
-    texts, others = list[str](), list[str]()
+    texts, apart, every = list[str](), list[int](), 0
     for question in of.suite.questions:
         pairs = of.pairs[of.pairs["question"] == question.name]
-        apart, with_none = (
-            pairs["p_holm"] <= LEVEL,
-            (pairs[["first", "second"]] == NONE).any(axis=1),
-        )
-        texts += [f"{question.title} {apart.sum()} of {len(pairs)}"] * bool(len(pairs))
-        others += [f"{question.title} {apart[with_none].sum()} of {with_none.sum()}"] * any(
-            with_none
-        )
+        if pairs.empty:
+            continue
+        is_apart, with_none = pairs["p_holm"] <= LEVEL, pairs.eq(NONE).any(axis=1)
+        texts.append(f"{question.title} {is_apart.sum()} of {len(pairs)}")
+        apart.append(int(is_apart[with_none].sum()))
+        every = max(every, int(with_none.sum()))
     if not texts or not of.suite.average:
         return ""
-    from_none = f"; from {NONE} (no attention): {', '.join(others)}" if others else ""
-    return f"Pairs told apart: {', '.join(texts)}{from_none}."
+    counts = (
+        f"; with {NONE} (no attention): {', '.join(map(str, apart))} of {every}" if every else ""
+    )
+    return f"Pairs told apart: {', '.join(texts)}{counts}."
 
 
 def _of_experiments(of: "Tables") -> str:
