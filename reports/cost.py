@@ -185,9 +185,9 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
             "time": _table(sweep, "seconds", 1000, "ratio"),
             "memory": _table(sweep, "memory", 1 / MIB, "memory_ratio"),
             "failures": failures(sweep), "memory_name": memory,
+            "outdated": outdated_text(sweep, "measurements"),
         })  # fmt: skip
-    note = outdated_text(costs, "measurements")
-    page = rendered("cost.md.j2", sweeps=sections, outdated=note).encode()
+    page = rendered("cost.md.j2", sweeps=sections).encode()
     return {"cost.md": page, **style.table_with_images("cost", every, draw, found)}
 
 

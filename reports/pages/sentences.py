@@ -71,7 +71,7 @@ def sentences(of: "Tables") -> list[str]:
 
 
 def readme_sentences(of: "Tables") -> list[str]:
-    found = [_of_baselines(of), _of_pairs(of), *primal_sentences(of), _of_experiments(of)]
+    found = [_of_baselines(of), *primal_sentences(of), _of_experiments(of)]
     return [text for text in found if text]
 
 
