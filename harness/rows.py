@@ -193,8 +193,8 @@ def _has_form(row: Row, *, causal: bool) -> bool:
 
 
 def repeat(row: Row, count: int) -> Iterator[Finding]:
-    # Scores must be equal bit for bit on a machine of that name with the same PyTorch; elsewhere
-    # they must lie in the recorded interval.
+    # Scores must be equal bit for bit on a machine of that name with the same commit and PyTorch;
+    # elsewhere they must lie in the recorded interval.
     runs = sorted((run for run in row.runs if run.final and run.spec.role != "trial"),
                   key=lambda run: run.final.train_seconds if run.final else 0)  # fmt: skip
     first = {run.spec.question.name: run for run in reversed(runs)}
@@ -220,8 +220,9 @@ def _repeated(recorded: Record) -> Finding:
     if not (again.final and recorded.final):
         return Finding(name, False, f"{again.status}: {again.reason}")
     score, expected = again.final.score, recorded.final.score
-    here, there = again.environment, recorded.environment
-    if (here.device, here.versions["torch"]) == (there.device, there.versions["torch"]):
+    here, there = ((of.device, of.commit, of.versions["torch"])
+                   for of in (again.environment, recorded.environment))  # fmt: skip
+    if here == there:
         same = score == expected and again.final.sample == recorded.final.sample
         return Finding(name, same, f"{score} is {'' if same else 'not '}bit for bit {expected}")
     low, high = of_records([recorded])[["low", "high"]].iloc[0]

@@ -160,6 +160,23 @@ def test_a_score_that_training_does_not_give_is_noticed(packed, call):
     assert [check for check, passed in found.items() if not passed] == ["repeat"]
 
 
+@pytest.mark.parametrize("commit", ["", "0" * 12])
+def test_a_last_digit_may_differ_at_another_commit_alone(packed, call, commit):
+    def other(run) -> None:
+        sample = CorrectAnswers.model_validate(run["final"]["sample"])
+        correct = [*map(bool, sample.correct)]
+        correct[0] = not correct[0]
+        sizes = [size for size, count in sample.clusters for _ in range(count)]
+        changed = CorrectAnswers.pack(correct, sizes)
+        run["final"] |= {"sample": changed.model_dump(), "score": 100 * changed.mean}
+        run["environment"]["commit"] = commit or run["environment"]["commit"]
+
+    for number, line in enumerate(file_lines(packed)):
+        if '"role":"final"' in line.text:
+            rewrite(packed, other, number)
+    assert results(call, packed, "--repeat", "2")["repeat"] == bool(commit)
+
+
 def test_a_cost_of_another_row_and_missing_costs_are_noticed(packed, call, tmp_path):
     record = make_cost("softmax", 256)
     text = line_of("cost", record.spec.file_name, record.model_dump_json())
