@@ -197,7 +197,7 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
     return same
 
 
-SEVERAL = 2  # The seeds that make a result one of more than a single seed
+SEVERAL = 2  # The fewest seeds of a result that is compared
 
 # The columns of runs that `question_results` reads; the other hundred are not copied
 METRIC = ["unit", "better", "digits", "scale", "exponential"]

@@ -89,5 +89,5 @@ def report(options: ReportOptions) -> Answer:
     costs = found.content.costs
     document = {"answers": answers_of(*found.suites), "costs": cost.lines(costs), "files": files}
     texts = [*map(terminal, found.suites)] or [cost.terminal(costs)]
-    gc.freeze()  # A collection of all records would take a second, and the process ends
+    gc.freeze()  # The command ends: collecting 20,000 records would take two seconds
     return Answer("\n" + "\n\n".join(texts), document, int(not complete), files)

@@ -61,11 +61,13 @@ class CorrectAnswers(Frozen):
         return _sizes(self.clusters)[0]
 
     def cluster_sums(self) -> Sums:
-        return self._counts.astype(np.float64)
+        return np.frombuffer(self._counts, dtype=np.int32).astype(np.float64)
 
     @cached_property
-    def _counts(self) -> NDArray[np.int32]:
-        return np.add.reduceat(self.correct, _sizes(self.clusters)[1], dtype=np.int32)
+    def _counts(self) -> bytes:
+        # Not an array, which has no single truth of equality.
+        counts = np.add.reduceat(self.correct, _sizes(self.clusters)[1], dtype=np.int32)
+        return counts.tobytes()
 
     def model_post_init(self, _: Any) -> None:
         count, packed = self.count, base64.b64decode(self.bits, validate=True)

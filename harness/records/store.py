@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
 from harness.records import files
 from harness.records.cost import CostRecord, CostSpec
@@ -27,7 +28,7 @@ StoreT = TypeVar("StoreT", bound="RecordStore[Any]")
 RecordT = TypeVar("RecordT", bound=Frozen)
 KindT = TypeVar("KindT", bound=BaseModel)
 
-# Within strings of JSON, quotes are escaped.
+# Quotes inside JSON strings are escaped, so that these match keys only.
 CURVE = re.compile(r'"curve":\s*\[(?=\s*\{\s*"step":)')
 NEXT_POINT = re.compile(r',\s*(?=\{\s*"step":)')
 
@@ -168,11 +169,16 @@ class RecordStore(Generic[RecordT]):
 
 
 def thinned(found: Text) -> Text:
-    # Most of a record are points: those left out are not validated.
+    # As `Record.thinned`: most of a record are points, and those without a score are not parsed.
     if not (start := CURVE.search(found.text)):
         return found
     *points, rest = NEXT_POINT.split(found.text[start.end() :])
-    kept = [point for point in points if '"dev":' in point]
+    try:
+        kept = [p for p in points if '"dev"' in p and from_json(p).get("dev") is not None]
+    except (AttributeError, ValueError):
+        return found  # not a record
+    if any("]" in point for point in points):
+        return found  # a name has a bracket, or the text goes on behind the curve
     return found._replace(text=found.text[: start.end()] + ",".join([*kept, rest]))
 
 

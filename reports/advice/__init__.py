@@ -34,6 +34,7 @@ def advice_text(table: Values, query: Values, result: Values, *, why: bool = Fal
             break_on_hyphens=False,
         ),
         sentence=fill(recommendation(table, query, result), WIDE),
+        unbeaten=fill(_unbeaten(table, query, result), WIDE),
     ).rstrip("\n")  # fmt: skip
 
 
@@ -46,7 +47,7 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
     needs = " and ".join(table["questions"][name].removesuffix(BOTH) for name in used)
     unit = " times the time of softmax" if table["units"][key] == "ratio" else " ms"
     others = [of for of in result["members"] if of["row"] != member["row"]]
-    others.sort(key=rules.order)
+    others.sort(key=rules.rank_key)
     after = ", ".join(f"{of['row']} ({_time(table, key, of)})" for of in others[:RUNNERS_UP])
     worse = " No variant that is left is among the best of every question; this one comes closest."
     worse *= 1 not in [max(of["groups"]) for of in result["members"]]
@@ -55,6 +56,13 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
         f"{bytes_text(member['memory'])} ({rules.label_of(key)}, {query['length']:,} tokens)."
         f"{worse}{f' Runners-up: {after}.' * bool(after)}"
     )
+
+
+def _unbeaten(table: Values, query: Values, result: Values) -> str:
+    names = [name for name in query["needs"] if name not in result["unanswered"]]
+    texts = [f"{table['unbeaten'][name]['baseline']} at {table['questions'][name]}"
+             for name in names if name in table["unbeaten"]]  # fmt: skip
+    return f"No variant is separably better than {', '.join(texts)}." if texts else ""
 
 
 def choices(table: Values) -> Values:
@@ -102,7 +110,7 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
     titles = [table["questions"][name].removesuffix(BOTH) for name in used]
     head = ["attention", *titles, time, memory_of(query["pass"]), "faster from"]
     # The recommended one is the first.
-    found = sorted(result["members"], key=lambda of: of["row"] != result["recommended"])
+    found = sorted(result["members"], key=rules.rank_key)
     return text_table(head, [_cells(table, key, of) for of in found[:SHOWN]], WIDE)
 
 

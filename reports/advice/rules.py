@@ -158,13 +158,13 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
     return None
 
 
-def order(member: Values) -> tuple[float, ...]:
+def rank_key(member: Values) -> tuple[float, ...]:
     # The best groups first, of these the fastest row.
     return max(member["groups"]), sum(member["groups"]), member["time"]
 
 
 def best(members: Sequence[Values]) -> Values:
-    return min(members, key=order)
+    return min(members, key=rank_key)
 
 
 def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -208,10 +208,12 @@ def _refusal(table: Values, query: Values, key: str, used: Sequence[str]) -> str
         return f"no cost is measured of this pass and form ({label_of(key)})"
     if not lengths[0] <= query["length"] <= lengths[-1]:
         return f"{query['length']:,} tokens are not between {lengths[0]:,} and {lengths[-1]:,}"
-    known = [table["strongest"].get(name, "") for name in query["needs"]]
-    return (
-        "" if used else "; ".join(filter(None, known)) or "no variant has results in what is needed"
-    )
+    if used:
+        return ""
+    texts = [f"no variant is separably better than {of['baseline']} at {table['questions'][name]}; "
+             f"the best mean is {of['best']}"
+             for name in query["needs"] if (of := table["unbeaten"].get(name))]  # fmt: skip
+    return "; ".join(texts) or "no variant has results on these questions"
 
 
 def _with_questions(row: Values, state: str | None) -> str:

@@ -60,7 +60,8 @@ def table(
         "suite": suite.key, "questions": questions, "forms": forms,
         "asks": {question.name: question.asks for question in suite.questions},
         "steps": {name: recipe.train["steps"] for name, recipe in of_questions.items()},
-        "question_notes": _notes(suite, answers), "strongest": _strongest(suite, answers),
+        "question_notes": {of.name: of.note for of in suite.questions if of.note},
+        "unbeaten": _unbeaten(suite, answers),
         "usable": [name for name in questions if "ok" in states[name]],
         "not_run": [name for name in questions if states[name] <= UNKNOWN],
         "units": units, "labels": {key: label_of(key) for key in every},
@@ -70,30 +71,22 @@ def table(
     }  # fmt: skip
 
 
-def _strongest(suite: Suite, answers: pd.DataFrame) -> dict[str, str]:
-    # Of questions at which no variant is better than the baselines.
-    found: dict[str, str] = {}
+def _unbeaten(suite: Suite, answers: pd.DataFrame) -> dict[str, dict[str, str]]:
+    # The strongest baseline and the best variant of questions at which no variant is better.
+    found: dict[str, dict[str, str]] = {}
     scored = answers[answers["mean"].notna() & (answers["baseline"] != "")]
     scored = scored[~scored["attention"].map(is_control).astype(bool)]
     for name, rows in scored.groupby("question"):
-        if not rows["answered"].any():
-            sign = -1.0 if (rows["better"] == "lower").any() else 1.0
-            best = rows.loc[(sign * rows["mean"]).idxmax()]
-            found[str(name)] = (
-                f"no variant is separably better than {best['baseline']} "
-                f"({number(best['baseline_value'])}) at {suite.question(str(name)).title}; "
-                f"the best mean is {best['text']} {best['interval']}, of {best['row']}"
-            )
-    return found
-
-
-def _notes(suite: Suite, answers: pd.DataFrame) -> dict[str, str]:
-    found = {of.name: of.note for of in suite.questions if of.note}
-    for name, rows in answers[answers["rank_group"] != ""].groupby("question"):
-        if not rows["answered"].any():
-            baseline, value = rows.iloc[0][["baseline", "baseline_value"]]
-            none = f"No variant is better than the baseline {baseline} ({number(value)})."
-            found[str(name)] = " ".join(filter(None, (found.get(str(name)), none)))
+        if rows["answered"].any():
+            continue
+        sign = -1.0 if (rows["better"] == "lower").any() else 1.0
+        several = rows[rows["seeds"] >= FEWEST]
+        best = rows.loc[(sign * (rows if several.empty else several)["mean"]).idxmax()]
+        interval = f" {best['interval']}" * bool(best["seeds"] >= FEWEST)
+        found[str(name)] = {
+            "baseline": f"{best['baseline']} ({number(best['baseline_value'])})",
+            "best": f"{best['text']}{interval}, of {best['row']}",
+        }
     return found
 
 

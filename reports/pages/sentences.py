@@ -66,7 +66,7 @@ def few_rows(of: "Tables", form: str) -> list[str]:
 
 def sentences(of: "Tables") -> list[str]:
     found = [_of_question(of, question.name) for question in of.suite.questions]
-    found += [_of_mean(of), _of_baselines(of), _of_pairs(of), *primal_sentences(of)]
+    found += [_of_mean(of), _of_baselines(of), *primal_sentences(of), *_of_pairs(of)]
     return [text for text in found if text][:MOST]
 
 
@@ -129,14 +129,17 @@ def _leader(rows: pd.DataFrame) -> str:
 
 
 def _compared(
-    of: "Tables", question: SuiteQuestion, rows: pd.DataFrame, other: str
+    of: "Tables", question: SuiteQuestion, rows: pd.DataFrame, leader: str
 ) -> tuple[set[str], set[str]]:
-    # The rows whose difference from another was tested, and those that are told apart from it.
+    # The rows that were tested against `leader`, and those told apart from it.
     pairs = of.pairs[of.pairs["question"] == question.name]
     apart = told_apart(rows.reset_index(), pairs, question.ceiling)
     tested = {*map(frozenset, pairs[["first", "second"]].itertuples(index=False, name=None))}
-    both = [{row for row in rows.index if {other, row} in of} for of in (tested, apart)]
-    return both[0], both[1]
+    both = {row: {leader, row} for row in rows.index}
+    return (
+        {row for row, pair in both.items() if pair in tested},
+        {row for row, pair in both.items() if pair in apart},
+    )
 
 
 def _named(rows: list[str]) -> str:
@@ -151,22 +154,15 @@ def strongest(answers: pd.DataFrame) -> str:
     return next((f"{name}: {number(value)}" for name, value in found.index[:1]), "")
 
 
-def _of_pairs(of: "Tables") -> str:
-    texts, apart, every = list[str](), list[int](), 0
-    for question in of.suite.questions:
+def _of_pairs(of: "Tables") -> list[str]:
+    texts: dict[str, list[str]] = {"Pairs told apart": [], f"Against no attention ({NONE})": []}
+    for question in of.suite.questions if of.suite.average else ():
         pairs = of.pairs[of.pairs["question"] == question.name]
-        if pairs.empty:
-            continue
-        is_apart, with_none = pairs["p_holm"] <= LEVEL, pairs.eq(NONE).any(axis=1)
-        texts.append(f"{question.title} {is_apart.sum()} of {len(pairs)}")
-        apart.append(int(is_apart[with_none].sum()))
-        every = max(every, int(with_none.sum()))
-    if not texts or not of.suite.average:
-        return ""
-    counts = (
-        f"; with {NONE} (no attention): {', '.join(map(str, apart))} of {every}" if every else ""
-    )
-    return f"Pairs told apart: {', '.join(texts)}{counts}."
+        with_none = pairs[["first", "second"]].eq(NONE).any(axis=1)
+        for named, chosen in zip(texts.values(), (pairs, pairs[with_none]), strict=True):
+            apart = (chosen["p_holm"] <= LEVEL).sum()
+            named += [f"{question.title} {apart} of {len(chosen)}"] * bool(len(chosen))
+    return [f"{start}: {', '.join(named)}." for start, named in texts.items() if named]
 
 
 def _of_experiments(of: "Tables") -> str:
@@ -210,7 +206,7 @@ def _of_baselines(of: "Tables") -> str:
 
 
 def _group(of: "Tables", question: SuiteQuestion, row: str) -> str:
-    # Where no variant is better than the baselines, another sentence says so.
+    # Where every variant is at a baseline, those that were tested are compared with the best.
     every = of.answers[(of.answers["question"] == question.name) & of.answers["mean"].notna()]
     rows = _of_attention(every).set_index("row")
     if rows.at[row, "best"]:

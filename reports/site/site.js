@@ -154,6 +154,11 @@ function advise({ length, pass, memory, needs }) {
     return refuse(`more than ${page.most_needs} questions; harness advise takes any number`);
   const stored = choices.results[`${pass} ${length} ${used.join(",") || form}`];
   if (!stored) return refuse(twoForms);
+  // The results of all questions that no variant answers are stored once.
+  const unbeaten = needs.filter((name) => !used.length && name in table.unbeaten).map((name) =>
+    `no variant is separably better than ${table.unbeaten[name].baseline} at ${table.questions[name]}; `
+    + `the best mean is ${table.unbeaten[name].best}`);
+  if (stored.refused && unbeaten.length) return refuse(unbeaten.join("; "));
   const fits = (row) => memory === null || stored.memory[row] <= memory;
   const members = stored.members.filter(({ row }) => fits(row))
     .map((member) => ({ ...member, tied: member.tied.filter(fits) }));
@@ -218,6 +223,9 @@ function showAnswer() {
   }
   for (const name of asked.needs.filter((need) => need in table.question_notes))
     parts.push(element("p", `${table.questions[name]}: ${table.question_notes[name]}`, { class: "note" }));
+  for (const name of result.used.filter((need) => need in table.unbeaten))
+    parts.push(element("p", `No variant is separably better than ${table.unbeaten[name].baseline} at ${table.questions[name]}.`,
+      { class: "note" }));
   const notes = Object.entries(result.excluded).map(([group, rows]) => [group, rows.join(", ")]);
   if (result.dominated.length && count) notes.unshift(["worse, dearer or both", result.dominated.join(", ")]);
   const titles = (names) => names.map((name) => table.questions[name]).join(", ");

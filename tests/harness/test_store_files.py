@@ -10,8 +10,8 @@ import pytest
 import harness
 from harness import api
 from harness.records import store as stores
-from harness.records.files import EDITED, file_lines, line_of
-from harness.records.record import Point
+from harness.records.files import EDITED, Text, file_lines, line_of
+from harness.records.record import Point, Record
 from harness.records.store import CostStore, Store
 from tests.reports.conftest import make_cost, make_record
 from zoo.registry import UserError
@@ -116,6 +116,31 @@ def test_a_table_of_runs_validates_the_points_that_it_shows_alone(tmp_path, monk
     (run,) = harness.load(tmp_path).itertuples()
     steps = [point["step"] for point in json.loads(read[0].text)["curve"]]
     assert steps == [40, 98] and run.last_step == 98 and run.evaluations == [(40, 0.5)]
+
+
+@pytest.mark.parametrize("indent", [1, None])
+@pytest.mark.parametrize("names", [("dev", "a b"), ("p[0]", '},{"step":')])
+def test_points_are_left_out_of_the_text_as_of_the_record(indent, names):
+    scores = {1: 0.0, 5: 0.5, 8: 0.7}
+    curve = [Point(step=n, seconds=n, loss=1.0, losses={names[0]: 1.0}, dev=scores.get(n),
+                   groups={names[1]: 1.0}) for n in range(1, 10)]  # fmt: skip
+    for count in (9, 1, 0):
+        record = make_record().model_copy(update={"curve": curve[:count]})
+        text = Text(Path("a"), 1, "run", "a", record.model_dump_json(indent=indent), "")
+        found = stores.parse(stores.thinned(text), Record)
+        assert isinstance(found, Record) and found.thinned() == record.thinned()
+        assert (found == record.thinned()) == (count < 2 or names[0] == "dev")
+        # What is not parsed is not believed.
+        if count == 9:
+            short = stores.thinned(text).text
+            assert (len(short) < len(text.text)) == (names[0] == "dev")
+            wrong = text.text.replace('"final":', '"x":[1,{"step":3}],"final":')
+            found = stores.parse(stores.thinned(text._replace(text=wrong)), Record)
+            assert isinstance(found, stores.Broken)
+
+
+def test_a_point_without_parts_is_written_without_them():
+    assert [*Point(step=1, seconds=1, loss=1.0).model_dump()] == ["step", "seconds", "loss"]
 
 
 def test_a_store_without_records_is_not_packed(store, rejected, tmp_path):

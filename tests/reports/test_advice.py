@@ -12,9 +12,10 @@ import pytest
 import harness
 from harness.records import suites
 from harness.records.answers import ClusterValues, CorrectAnswers
+from harness.records.families import is_control
 from reports import suite_results
 from reports.advice import advice_text, advise, bytes_in, bytes_text, choices, table
-from reports.advice.rules import OF_NEEDS, key_of
+from reports.advice.rules import OF_NEEDS, best, key_of
 from reports.advice.table import _bounds, unfinished
 from reports.layer_costs import FORMS, PYTORCH
 from reports.statistics import score_groups
@@ -47,7 +48,7 @@ def table_with(*rows: Values) -> Values:
         "usable": ["recall"], "not_run": [], "notes": [], "units": {"train": "ratio"},
         "forms": {"state": "causal", **dict.fromkeys(("recall", "compose", "image"), FORMS[1])},
         "steps": {"recall": 600, "state": 500}, "question_notes": {"recall": "More steps help."},
-        "asks": {"recall": "Give the value.", "image": "Name the image."}, "strongest": {},
+        "asks": {"recall": "Give the value.", "image": "Name the image."}, "unbeaten": {},
         "lengths": {"train": lengths}, "rows": list(rows),
         "setting": {"level": "layer", "dim": 64, "heads": 2, "precision": "fp32",
                     "batch": {"train": "1"}},
@@ -139,9 +140,12 @@ def test_a_question_that_no_row_answers_is_not_used():
     assert (found["unanswered"], found["not_run"]) == (["compose", "image"], ["image"])
     assert found["run"] == "harness run --suite laptop@3 --questions image"
     assert found["run"] in advice_text(values, three, found, why=True)
-    values |= {"strongest": {"compose": "no variant is better than a rule (33.3)"}}
-    refused = [advise(values, query(needs=[name]))["refused"] for name in ("compose", "image")]
-    assert refused == [values["strongest"]["compose"], "no variant has results in what is needed"]
+    values["questions"] |= {"compose": "composition"}
+    values |= {"unbeaten": {"compose": {"baseline": "a rule (33.3)", "best": "40, of a"}}}
+    refused = [advise(values, query(needs=needs))["refused"]
+               for needs in (["image", "compose"], ["image"])]  # fmt: skip
+    assert refused[0].endswith("than a rule (33.3) at composition; the best mean is 40, of a")
+    assert refused[1] == "no variant has results on these questions"
 
 
 def test_results_of_one_seed_inferred_costs_and_bounds_in_the_setting_asked_are_marked():
@@ -205,9 +209,18 @@ def test_the_runners_up_are_the_best_results_and_then_the_fastest():
     found = advise(values, asked)
     assert names(found) == ["d", "b", "a", "c"] and found["recommended"] == "a"
     assert "Runners-up: c (0.90), d (0.20)." in " ".join(advice_text(values, asked, found).split())
-    values["strongest"] = {"recall": "no variant is better than a rule"}
+    values["unbeaten"] = {"recall": {"baseline": "a rule (99)", "best": ""}}
     lines = advice_text(values, asked, found).splitlines()
-    assert lines[-3:-1] == ["recall: Give the value.", "No variant is better than a rule."]
+    assert [line.split()[0] for line in lines[4:8]] == ["a", "c", "d", "b"]
+    assert lines[-3:-1] == [
+        "recall: Give the value.", "No variant is separably better than a rule (99) at recall.",
+    ]  # fmt: skip
+
+
+def test_the_worst_result_counts_then_the_sum_and_then_the_time():
+    groups = {"fast": ([1, 3], 0.1), "slow": ([2, 2], 0.5), "best": ([2, 1], 0.9)}
+    members = [{"row": name, "groups": of, "time": time} for name, (of, time) in groups.items()]
+    assert best(members)["row"] == "best"
 
 
 def test_the_site_recommends_by_the_largest_memory_that_is_left():
@@ -274,9 +287,17 @@ def test_losses_are_ranked_among_themselves_where_a_baseline_is_better_than_all(
     compared = answers[answers["seeds"] > 1]
     assert compared["at_baseline"].all() and (compared["rank_group"] != "").all()
     assert values["usable"] == [question.name for question in suite.questions]
-    notes = values["question_notes"]
-    assert {*notes} == {*values["usable"]}
-    assert all("baseline most frequent (0.500)" in text for text in notes.values())
+    unbeaten = values["unbeaten"]
+    of_made = made().answers()
+    beaten = {*of_made.loc[of_made["answered"] & ~of_made["attention"].map(is_control), "question"]}
+    assert beaten and not beaten & {*table_of(made())["unbeaten"]}
+    assert {*unbeaten} == {*values["usable"]}
+    assert {of["baseline"] for of in unbeaten.values()} == {"most frequent (0.500)"}
+    assert values["asks"] == {question.name: question.asks for question in suite.questions}
+    for name, of in unbeaten.items():
+        rows = compared[(compared["question"] == name) & ~compared["attention"].map(is_control)]
+        first = rows.loc[rows["mean"].idxmin()]
+        assert of["best"] == f"{first['text']} {first['interval']}, of {first['row']}"
     rows = {row["row"]: row["states"] for row in values["rows"]}
     with_attention = compared[~compared["row"].isin(models)]
     assert {rows[row][name] for row, name in with_attention[["row", "question"]].values} == {"ok"}

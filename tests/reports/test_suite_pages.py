@@ -271,14 +271,22 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     assert sentences(judged._replace(answers=judged.answers.assign(text=""))) == []
 
 
-def test_a_readme_counts_the_pairs_told_apart_where_there_is_a_mean_of_tasks(judged):
-    pairs = judged.pairs.assign(p_holm=[0.05, *[0.06] * (len(judged.pairs) - 1)])
+def test_a_page_counts_the_pairs_told_apart_where_there_is_a_mean_of_tasks(judged):
+    names = [("a", "none", 0.05), ("a", "b", 0.06), ("none", "b", 0.06), ("a", "c", 0.01)]
+    pairs = pd.DataFrame([
+        {"question": question, "first": first, "second": second, "p_holm": p}
+        for question, several in (("recall", names), ("copy", names[1:2]))
+        for first, second, p in several
+    ])  # fmt: skip
     of = judged._replace(pairs=pairs)
-    first, count = pairs["question"].iloc[0], int((pairs["question"] == pairs["question"][0]).sum())
-    averaged = of._replace(suite=of.suite.model_copy(update={"average": True}))
-    assert not any("told apart" in text for text in findings.readme_sentences(of))
-    text = next(of for of in findings.readme_sentences(averaged) if "told apart" in of)
-    assert f"{of.suite.question(first).title} 1 of {count}" in text
+    averaged = of._replace(
+        suite=of.suite.model_copy(update={"average": True}),
+        matrix={form: lines.assign(mean=1.0) for form, lines in of.matrix.items()},
+    )
+    assert not any("told apart:" in text for text in sentences(of))
+    every, against = sentences(averaged)[-2:]
+    assert every == "Pairs told apart: recall 2 of 4, copy 0 of 1."
+    assert against == "Against no attention (none): recall 1 of 2."
 
 
 def test_a_readme_has_the_experiments_beside_the_published_accuracies(judged):

@@ -175,7 +175,9 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of, monkeypa
     assert page(of).count("An experiment.") == 1
     other = tuple({**of, "incomparable": "Other sizes."} for of in published())
     monkeypatch.setattr(validity, "published", lambda: other)
-    assert {*compared(of)[0]["verdict"]} == {"not comparable", "not run"}
+    found = compared(of)[0]
+    assert {*found["verdict"]} == {"not comparable", "not run"}
+    assert "4 not comparable, 1 not run" in validity.sentence(found)
     assert page(of).count("not comparable: Other sizes.") == 4
 
 

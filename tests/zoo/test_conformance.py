@@ -41,7 +41,7 @@ REGISTERED = [
     for check in checks_for(configuration)
     if check.name not in SLOW
 ]
-"""The fast checks of one variant: certificates hold all checks of all, by version."""
+"""The fast checks of primal; certificates record every check of every variant."""
 
 CLAIMS = [
     *(("declared dropout", name) for name, of in variants.built_in()
