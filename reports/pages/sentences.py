@@ -158,7 +158,7 @@ def _of_pairs(of: "Tables") -> list[str]:
     texts: dict[str, list[str]] = {"Pairs told apart": [], f"Against no attention ({NONE})": []}
     for question in of.suite.questions if of.suite.average else ():
         pairs = of.pairs[of.pairs["question"] == question.name]
-        with_none = pairs[["first", "second"]].eq(NONE).any(axis=1)
+        with_none = (pairs["first"] == NONE) | (pairs["second"] == NONE)
         for named, chosen in zip(texts.values(), (pairs, pairs[with_none]), strict=True):
             apart = (chosen["p_holm"] <= LEVEL).sum()
             named += [f"{question.title} {apart} of {len(chosen)}"] * bool(len(chosen))
