@@ -14,7 +14,7 @@ from harness.records.files import file_lines, line_of
 from harness.records.store import CertificateStore, CostStore, Store
 from tests.certificates import committed
 from tests.harness.test_suites import SUITE
-from tests.reports.conftest import make_cost
+from tests.reports.conftest import make_cost, make_record
 
 ROW = "primal[rank=8]"
 PACK = ("pack", "--suite", "mine", "--attention", ROW)
@@ -160,21 +160,16 @@ def test_a_score_that_training_does_not_give_is_noticed(packed, call):
     assert [check for check, passed in found.items() if not passed] == ["repeat"]
 
 
-@pytest.mark.parametrize("commit", ["", "0" * 12])
-def test_a_last_digit_may_differ_at_another_commit_alone(packed, call, commit):
-    def other(run) -> None:
-        sample = CorrectAnswers.model_validate(run["final"]["sample"])
-        correct = [*map(bool, sample.correct)]
-        correct[0] = not correct[0]
-        sizes = [size for size, count in sample.clusters for _ in range(count)]
-        changed = CorrectAnswers.pack(correct, sizes)
-        run["final"] |= {"sample": changed.model_dump(), "score": 100 * changed.mean}
-        run["environment"]["commit"] = commit or run["environment"]["commit"]
-
-    for number, line in enumerate(file_lines(packed)):
-        if '"role":"final"' in line.text:
-            rewrite(packed, other, number)
-    assert results(call, packed, "--repeat", "2")["repeat"] == bool(commit)
+@pytest.mark.parametrize(("commit", "correct", "passed"), [
+    ("abc1234", [True] * 30 + [False] * 10, True), ("abc1234", [False] * 10 + [True] * 30, False),
+    ("def5678", [False] * 10 + [True] * 30, True), ("def5678", [False] * 30 + [True] * 10, False),
+])  # fmt: skip
+def test_answers_are_equal_at_one_commit_and_in_the_interval_at_others(
+    monkeypatch, commit, correct, passed
+):
+    again = make_record(commit="abc1234", correct=[True] * 30 + [False] * 10)
+    monkeypatch.setattr(rows, "run", lambda *_: again)
+    assert rows._repeated(make_record(commit=commit, correct=correct)).passed == passed
 
 
 def test_a_cost_of_another_row_and_missing_costs_are_noticed(packed, call, tmp_path):

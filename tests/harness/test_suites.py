@@ -300,7 +300,7 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(monkeypatch):
                 "device": "a CPU"}  # fmt: skip
     page = text(document | {"questions": [found]}, "here")
     assert "recorded results of other code: 2 variants" in page
-    assert "[28, 32], 1 seed; recorded: 10.0" in page and "3 of 4" in page
+    assert "[28, 32], 1 seed; recorded mean: 10.0" in page and "3 of 4" in page
     assert any("softmax" in line and line.endswith("[1, 2]") for line in page.splitlines())
     # Rows that are left out are counted.
     rows = [{"place": n, "row": f"row-{n}", "mean": 9.0, "interval": ""} for n in (1, 2, 3, 4, 6)]
