@@ -175,8 +175,8 @@ def _of_experiments(of: "Tables") -> str:
         known = [text for text in printed.split(" / ") if text not in ("", NOTHING)][:1]
         text = f"{line['row']} {line['text']}" + "".join(f" (published: {of})" for of in known)
         texts.setdefault(line["changes"], []).append(text)
-    parts = [f"{changes}: {', '.join(rows)}" for changes, rows in texts.items()]
-    return f"Experiments: {'; '.join(parts)}." if parts else ""
+    parts = [f"{of[:1].upper()}{of[1:]}: {', '.join(rows)}" for of, rows in texts.items()]
+    return f"Experiments. {'. '.join(parts)}." if parts else ""
 
 
 def _of_mean(of: "Tables") -> str:

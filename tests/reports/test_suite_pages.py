@@ -297,7 +297,7 @@ def test_a_readme_has_the_experiments_beside_the_published_accuracies(judged):
     printed = of.matrix[form].assign(**{"copy.published": "–"})
     printed.loc["primal", "copy.published"] = "43.0 / 44.0"
     found = findings.readme_sentences(of._replace(matrix={**of.matrix, form: printed}))
-    assert found[-1] == "Experiments: copy, steps 8: primal 50 (published: 43.0), softmax 40."
+    assert found[-1] == "Experiments. Copy, steps 8: primal 50 (published: 43.0), softmax 40."
 
 
 def test_of_equal_results_the_fastest_is_among_the_few_rows(judged, monkeypatch):
