@@ -99,6 +99,8 @@ def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.Dat
 def placed(found: Document, row: str, question: str, answers: pd.DataFrame) -> Document:
     lines = answers[answers["question"] == question]
     others = lines[lines["row"] != row].sort_values("mean", ascending=False, kind="stable")
+    several = others[others["seeds"] > 1]
+    others = several if len(several) else others  # A row of one seed says nothing of the others
     place = 1 + int((others["mean"] > found["score"]).sum())
     ranked = others.assign(place=[n for n in range(1, len(others) + 2) if n != place])
     before = next(iter(lines[lines["row"] == row].to_dict("records")), {})

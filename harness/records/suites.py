@@ -36,8 +36,8 @@ FOLDER = Path(__file__).parents[1] / "recipes" / "suites"
 SUFFIX = ".toml"
 # Columns of published answers that every reader may use.
 COLUMNS = (
-    "row", "question", "mean", "interval", "answered", "baseline", "baseline_value", "rate",
-    "version",
+    "row", "question", "seeds", "mean", "interval", "answered", "baseline", "baseline_value",
+    "rate", "version",
 )  # fmt: skip
 MOST = 512  # The most rows of a suite, and its most questions
 

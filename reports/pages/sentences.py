@@ -43,7 +43,8 @@ def _of_attention(answers: pd.DataFrame) -> pd.DataFrame:
 
 def few_rows(of: "Tables", form: str) -> list[str]:
     # `ALWAYS` and the rows of a user, then of each question in turn the best mean and the leaders,
-    # in the order of the matrix. Of rows with as good a result the fastest is first.
+    # in the order of the matrix. Of rows with as good a result the fastest is first; rows of one
+    # seed are last.
     always = {*ALWAYS, *of.added}
     shown, ranked = of.rows(form), [[row for row in of.rows(form) if row in always]]
     for question in of.questions(form):
@@ -52,10 +53,11 @@ def few_rows(of: "Tables", form: str) -> list[str]:
         order = rows["mean"] * rows["better"].map({"higher": -1.0, "lower": 1.0})
         digits = rows["better"].map({"higher": 0, "lower": 2})
         near = pd.DataFrame({
+            "one_seed": rows["seeds"] < 2,
             "mean": [round(mean, n) for mean, n in zip(order, digits, strict=True)],
             "time": of.matrix[form][f"time.{of.suite.cost.middle_length}"].reindex(rows.index),
         }, index=rows.index)  # fmt: skip
-        by_mean = near.sort_values(["mean", "time"], kind="stable").index
+        by_mean = near.sort_values(["one_seed", "mean", "time"], kind="stable").index
         means = [*map(str, by_mean)]
         ranked.append([*dict.fromkeys([*means[:1], *best_rows(of, question.name), *means])])
     pinned, *leaders = ranked

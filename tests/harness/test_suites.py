@@ -288,9 +288,13 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(monkeypatch):
         ],
         columns=["row", "mean", "baseline", "baseline_value", "rate", "version",
                  "answered"],
-    ).assign(question="easy", interval="[1, 2]")  # fmt: skip
+    ).assign(question="easy", interval="[1, 2]", seeds=2)  # fmt: skip
     asked = {"title": "Easy", "asks": "Do it.", "score": 30.0, "interval": "[28, 32]"}
-    found = placed(asked, "primal", "easy", answers)
+    # A row of one seed has a place only where none has more.
+    one = answers[:1].assign(row="fox", seeds=1)
+    found = placed(asked, "primal", "easy", pd.concat([answers, one]))
+    alone = placed(asked, "primal", "easy", answers.assign(seeds=1))
+    assert alone["others"] == found["others"]
     assert (found["place"], found["of"], found["published"]) == (3, 4, 10.0)
     assert [(other["place"], other["row"]) for other in found["others"]] == [
         (1, "softmax"), (2, "linear"), (4, "none")
@@ -323,7 +327,7 @@ def test_the_first_command_trains_at_the_published_rate(store, file, outcomes, m
     caplog.set_level("INFO", "harness")
     published = {"row": "primal[rank=8]", "question": "easy", "mean": 1.0, "rate": 1e-4}
     answers = pd.DataFrame([published | {"version": "", "interval": "", "answered": True}])
-    answers = answers.assign(baseline="", baseline_value=float("nan"))
+    answers = answers.assign(baseline="", baseline_value=float("nan"), seeds=3)
     monkeypatch.setattr("harness.records.suites.published", lambda suite: answers)
     name = file("version = 3", 'version = 3\nfirst = ["easy", "hard"]')
     how = Execution(store=store.folder, resources=Resources(workers=1, threads=1))

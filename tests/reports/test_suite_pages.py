@@ -300,6 +300,16 @@ def test_a_readme_has_the_experiments_beside_the_published_accuracies(judged):
     assert found[-1] == "Experiments. Copy, steps 8: primal 50 (published: 43.0), softmax 40."
 
 
+def test_a_better_mean_of_one_seed_is_no_reason_to_be_among_the_few_rows(judged, monkeypatch):
+    monkeypatch.setattr(findings, "FEW", 1)
+    monkeypatch.setattr(findings, "ALWAYS", ())
+    form = judged.forms["copy"]
+    (leader,) = findings.few_rows(judged, form)
+    is_leader = judged.answers["row"] == leader
+    one = judged.answers.assign(seeds=judged.answers["seeds"].where(~is_leader, 1), best=False)
+    assert findings.few_rows(judged._replace(answers=one), form) != [leader]
+
+
 def test_of_equal_results_the_fastest_is_among_the_few_rows(judged, monkeypatch):
     monkeypatch.setattr(findings, "FEW", 1)
     monkeypatch.setattr(findings, "ALWAYS", ())
