@@ -33,7 +33,7 @@ def _costs(document: Document) -> str:
     plan, layers = find(document["suite"]).cost, document["layers"]
     lengths = sorted({line["tokens"] for lines in layers.values() for line in lines})
     head = [
-        f"training a {'layer' if plan.level == 'layer' else 'model'}, one sequence, on "
+        f"training a {'layer' if plan.level == 'layer' else 'model'}, one sequence a step, on "
         f"{document['device']}; softmax = 1",
         *map("{:,}".format, lengths),
     ]

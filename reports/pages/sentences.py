@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from harness import recipes
 from harness.records.families import is_control
 from harness.records.suites import SuiteQuestion
 from reports.statistics import LEVEL, told_apart
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
 MOST = 10  # The most sentences
 NAMED = 4  # The most rows that a sentence names
 NONE = "none"  # The row without attention
-FEW = 12  # The most rows of a form in a table of a README and in a heat map
+FEW = 13  # The most rows of a form in a table of a README and in a heat map
 AMONG, ABOVE, OPEN, BEHIND, AT_BASELINE = (
     "among the best at", "better than every baseline at", "not told apart from the best at",
     "behind the best at", "no better than a baseline at",
 )  # fmt: skip
 BOTH = ", both directions"  # The end of a title that the form says as well
-# The reference, the mechanisms of Primal-Attention, and two controls
-ALWAYS = ("softmax", "primal", "primal-moments", "gru", "none")
+# The reference, the mechanisms of Primal-Attention, and the controls
+ALWAYS = ("softmax", "primal", "primal-moments", "gru", "conv", "none")
+TIE = 1.15  # Times whose ratio is smaller are equal
 
 
 def best_rows(of: "Tables", question: str) -> list[str]:
@@ -73,7 +75,7 @@ def sentences(of: "Tables") -> list[str]:
 
 
 def readme_sentences(of: "Tables") -> list[str]:
-    found = [_of_baselines(of), *primal_sentences(of), _of_experiments(of)]
+    found = [_of_baselines(of), *primal_sentences(of), *_of_pairs(of)[:1], _of_experiments(of)]
     return [text for text in found if text]
 
 
@@ -188,11 +190,17 @@ def _of_mean(of: "Tables") -> str:
     rows = _of_attention(pd.concat(of.matrix.values())).dropna(subset=["mean"])
     if len(rows) < 2:
         return ""
-    leader, times = rows["mean"].idxmax(), rows[column].dropna().sort_values()
-    text = f"Mean over the tasks: {leader} has {rows['mean'].max():.1f}, the best"
+    rows, times = rows.sort_values("mean"), rows[column].dropna().sort_values()
+    leader, best = str(rows.index[-1]), rows.iloc[-1]
+    text = f"Mean over the tasks: {leader} has {best['mean']:.1f}, the best"
+    near = [*rows.index[:-1][rows["mean.high"].iloc[:-1] >= best["mean.low"]]][::-1]
+    if near:
+        text += f"; its interval overlaps with {_named(near)}"
     if len(times):
-        text += (f"; {times.index[0]} is the cheapest at {of.suite.cost.longest_length:,} tokens, "
-                 f"{ratio_text(times.iloc[0])} of softmax's time")  # fmt: skip
+        fast = [*times.index[times < TIE * times.iloc[0]]]
+        text += (f". At {of.suite.cost.longest_length:,} tokens {_named(fast)} "
+                 f"{'are' if len(fast) > 1 else 'is'} the cheapest, {ratio_text(times.iloc[0])} "
+                 f"of softmax's time")  # fmt: skip
     return f"{text}."
 
 
@@ -204,7 +212,9 @@ def _of_baselines(of: "Tables") -> str:
     by_question = dict(iter(rows.groupby("question")))
     best = [f"{question.title}, {strongest(by_question[question.name])}"
             for question in of.suite.questions if question.name in by_question]  # fmt: skip
-    return f"No variant is better than the strongest baselines: {'; '.join(best)}."
+    steps = {recipe.train["steps"] for recipe in recipes.of_suite(of.suite).values()}
+    after = f"After {steps.pop():,} steps no" if len(steps) == 1 else "No"
+    return f"{after} variant is better than the strongest baselines: {'; '.join(best)}."
 
 
 def _group(of: "Tables", question: SuiteQuestion, row: str) -> str:
@@ -235,10 +245,26 @@ def primal_sentences(of: "Tables") -> list[str]:
                 title = question.title.removesuffix(BOTH)
                 groups[group].append(f"{title} ({answer['text']})")
         parts = [f"{group} {', '.join(named)}" for group, named in groups.items() if named]
+        subject = f"Primal-Attention, {form}"
+        if of.suite.average and (less := _less_softmax(of, form)):
+            subject, parts = f"Primal-Attention less softmax, {form}", [", ".join(less)]
         ratio, last = matrix[f"time.{of.suite.cost.middle_length}"].get("primal"), ""
         if parts and ratio is not None and ratio == ratio:
             length = of.suite.cost.middle_length
             what = "A layer" if of.suite.cost.level == "layer" else "A training step"
             last = f" {what} takes {ratio_text(ratio)} of softmax's time at {length:,} tokens."
-        texts += [f"Primal-Attention, {form}: {'; '.join(parts)}.{last}"] * bool(parts)
+        texts += [f"{subject}: {'; '.join(parts)}.{last}"] * bool(parts)
     return texts
+
+
+def _less_softmax(of: "Tables", form: str) -> list[str]:
+    # A planned comparison: the difference, with its own 95 % interval.
+    found, both = [], {(pair["question"], pair["first"], pair["second"]): pair
+                       for pair in of.pairs.to_dict("records")}  # fmt: skip
+    for question in of.questions(form):
+        for first, second, sign in (("primal", "softmax", 1), ("softmax", "primal", -1)):
+            if pair := both.get((question.name, first, second)):
+                low, high = sorted(sign * pair[end] for end in ("low", "high"))
+                difference = sign * pair["difference"]
+                found.append(f"{question.title} {difference:+.1f} [{low:+.1f}, {high:+.1f}]")
+    return found
