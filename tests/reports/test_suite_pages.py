@@ -281,12 +281,41 @@ def test_a_page_counts_the_pairs_told_apart_where_there_is_a_mean_of_tasks(judge
     of = judged._replace(pairs=pairs)
     averaged = of._replace(
         suite=of.suite.model_copy(update={"average": True}),
-        matrix={form: lines.assign(mean=1.0) for form, lines in of.matrix.items()},
+        matrix={
+            form: lines.assign(**dict.fromkeys(["mean", "mean.low", "mean.high"], 1.0))
+            for form, lines in of.matrix.items()
+        },
     )
     assert not any("told apart:" in text for text in sentences(of))
     every, against = sentences(averaged)[-2:]
     assert every == "Pairs told apart: recall 2 of 4, copy 0 of 1."
     assert against == "Against no attention (none): recall 1 of 2."
+
+
+def test_a_suite_with_a_mean_compares_primal_with_softmax_and_names_ties(judged):
+    columns = ["question", "first", "second", "difference", "low", "high", "p_holm"]
+    pairs = pd.DataFrame([
+        ("recall", "softmax", "primal", 3.4, 2.0, 4.8, 0.01),
+        ("copy", "primal", "softmax", 9.2, 5.8, 12.5, 1.0),
+    ], columns=columns)  # fmt: skip
+    means = {"softmax": (40.0, 39.0, 41.0), "primal": (42.0, 40.5, 43.5), "none": (9.0, 8.0, 10.0)}
+    of_means = pd.DataFrame(means, index=["mean", "mean.low", "mean.high"]).T
+    column = f"time.{judged.suite.cost.longest_length}"
+    matrix = {form: lines.join(of_means).assign(**{column: 1.0})
+              for form, lines in judged.matrix.items()}  # fmt: skip
+    matrix["causal"].loc["primal", column] = 0.9
+    matrix["bidirectional"]["mean"] = float("nan")
+    averaged = judged._replace(
+        suite=judged.suite.model_copy(update={"average": True}), matrix=matrix, pairs=pairs
+    )
+    found = "\n".join(sentences(averaged))
+    assert "Primal-Attention less softmax, causal: recall -3.4 [-4.8, -2.0]. A layer" in found
+    assert "Primal-Attention less softmax, bidirectional: copy +9.2 [+5.8, +12.5]." in found
+    assert (
+        "Mean over the tasks: primal has 42.0, the best; its interval overlaps with softmax"
+        in found
+    )
+    assert "are the cheapest, 0.90 of softmax's time" in found
 
 
 def test_a_readme_has_the_experiments_beside_the_published_accuracies(judged):

@@ -60,6 +60,21 @@ def test_performer_lib_is_the_layer_of_its_package(causal, performer_pytorch, ca
         same(ours(x, x, None).tokens, theirs(x))
 
 
+def test_performer_lib_without_its_epsilon_is_performer(performer_pytorch):
+    ours, plain = (
+        create("performer-lib", features=16, epsilon=1e-30),
+        create("performer", features=16),
+    )
+    plain.load_state_dict(
+        {**ours.state_dict(), "projection": ours.inner.projection_matrix}, strict=False
+    )
+    x = torch.randn(2, 63, 8).double()
+    same(ours(x, x).tokens, plain(x, x).tokens)
+    usual = create("performer-lib", features=16)
+    usual.load_state_dict(ours.state_dict())
+    assert not torch.allclose(usual(x, x).tokens, ours(x, x).tokens, atol=1e-6)
+
+
 @pytest.mark.parametrize("conv", [0, 3])
 @pytest.mark.parametrize("n", [64, 100])
 def test_nystrom_lib_is_the_layer_of_its_package(n, conv):
