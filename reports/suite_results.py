@@ -188,8 +188,8 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
         usual = {f"{name}.{option}": value for name, options in question.variants.items()
                  for option, value in options.items()}  # fmt: skip
         of_question = same & (runs["question"] == question.name)
-        usual_positions = runs["attention"].isin(question.rotary).map(
-            {True: "rotary", False: question.positions}
+        usual_positions = (
+            runs["attention"].isin(question.rotary).map({True: "rotary", False: question.positions})
         )
         same &= ~of_question | (runs["model.positions"] == usual_positions)
         for path in usual.keys() & {*runs}:

@@ -84,7 +84,12 @@ def _reports(root: Path) -> Files:
         if f"<!-- {name} -->" in text:
             text = insert(text, name, suite_pages.readme_table(of))
         if name == FIRST_SUITE:
-            query = {"length": 16384, "pass": "train", "memory": None, "needs": ["recall", "overwrite"]}
+            query = {
+                "length": 16384,
+                "pass": "train",
+                "memory": None,
+                "needs": ["recall", "overwrite"],
+            }
             chosen = advice.advise(values, query)
             text = insert(text, "choose", rendered("readme.md.j2", found=chosen))
     (tested,) = [of for of in found.suites if of.suite.key == validity.suite()] or (
