@@ -92,11 +92,6 @@ class Configuration:
         return self.variant.traits
 
     @property
-    def repeats(self) -> bool:
-        """Return whether this is the causal form of a variant with a bidirectional form."""
-        return self.causal and self.traits.bidirectional
-
-    @property
     def crosses(self) -> bool:
         """Return whether this form accepts a context other than its input."""
         return self.traits.cross and not self.causal
@@ -130,10 +125,8 @@ class Configuration:
         return setting._replace(rotary=False, dim=even)
 
     def draws(self, setting: Setting) -> bool:
-        """Return whether outputs in `setting` depend on random numbers.
-
-        Inputs of another length, batch or padding may then draw other numbers.
-        """
+        """Return whether outputs in `setting` depend on random numbers."""
+        # Inputs of another length, batch or padding may then draw other numbers.
         return setting.training and (self.traits.stochastic or setting.dropout > 0)
 
 

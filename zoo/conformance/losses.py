@@ -24,10 +24,8 @@ def check_declared_losses(configuration: Configuration) -> Outcome:
 
 
 def check_dominance(configuration: Configuration) -> Outcome:
-    """In a fresh model, auxiliary losses have less than ten times the gradients of the task.
-
-    With more, in any module that both train, the optimiser follows the auxiliary loss alone.
-    """
+    """In a fresh model, auxiliary losses have less than ten times the gradients of the task."""
+    # With more, in any module that both train, the optimiser follows the auxiliary loss alone.
     ratios = dict(_ratios(configuration))
     if not ratios:
         return Outcome(True, "no module is trained by both losses")

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from zoo.conformance.configuration import Configuration, Outcome, Setting, differ_by
+from zoo.conformance.recurrence import prefilled
 from zoo.conformance.tensors import distance, output
-from zoo.contract import Attended, Attention
+from zoo.contract import Attention
 
 SETTINGS = Setting(training=True), Setting(rotary=True, short_conv=4)
 
@@ -33,23 +34,19 @@ class Adapted(nn.Module):
 
 
 def check_called(configuration: Configuration) -> Outcome:
-    """Every linear layer is called: with adapters the layer equals one with merged weights.
-
-    In training and evaluation, with a context, and in decoding.
-    """
+    """Every linear layer is called: with adapters the layer equals one with merged weights."""
+    # In training and evaluation, with a context, and in decoding.
     distances = []
     for setting in map(configuration.accepted, SETTINGS):
         adapted, merged = with_adapters(configuration.layer_for(setting))
         if not any(isinstance(module, Adapted) for module in adapted.modules()):
             return Outcome(True, "no linear layer")
-        x, context = setting.tokens(3), setting.tokens(3, 90, seed=3)
-        calls = (setting.run(layer, x) for layer in (adapted, merged))
-        distances.append(distance_of(*calls))
-        if configuration.crosses and not setting.short_conv:
-            calls = (setting.run(layer, x, None, context) for layer in (adapted, merged))
-            distances.append(distance_of(*calls))
+        x, crosses = setting.tokens(3), configuration.crosses and not setting.short_conv
+        for context in (None, setting.tokens(3, 90, seed=3))[: 1 + crosses]:
+            results = (setting.run(layer, x, None, context) for layer in (adapted, merged))
+            distances += map(distance, *([each.tokens, *each.losses.values()] for each in results))
         if configuration.causal and configuration.variant.decodes():
-            distances.append(distance(decoded(adapted, x), output(merged.eval(), x)))
+            distances.append(distance(prefilled(adapted, x, (PROMPT,)), output(merged.eval(), x)))
     return differ_by(distances)
 
 
@@ -69,18 +66,3 @@ def with_adapters(layer: Attention) -> tuple[Attention, Attention]:
                 weight = merged.get_parameter(f"{path}.{name}.weight".lstrip("."))
                 weight.data += adapter.up @ adapter.down
     return layer, merged
-
-
-def decoded(layer: Attention, x: Tensor) -> Tensor:
-    tokens, state = layer.prefill(x[:, :PROMPT])
-    outputs = [tokens]
-    for token in x[:, PROMPT:].unbind(1):
-        tokens, state = layer.step(token, state)
-        outputs.append(tokens[:, None])
-    return torch.cat(outputs, dim=1)
-
-
-def distance_of(actual: Attended, expected: Attended) -> float:
-    pairs = zip((actual.tokens, *actual.losses.values()),
-                (expected.tokens, *expected.losses.values()), strict=True)  # fmt: skip
-    return max(distance(*pair) for pair in pairs)

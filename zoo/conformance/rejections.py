@@ -1,7 +1,7 @@
 """A call that a variant does not claim, and a mask that is not boolean, must raise an error."""
 
 from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 from zoo.conformance.configuration import Configuration, Outcome
 from zoo.conformance.tensors import padding_masks, random_tokens
@@ -9,37 +9,31 @@ from zoo.contract import Unsupported
 from zoo.registry import UserError
 
 
-def check_causal(configuration: Configuration) -> Outcome:
-    """Without a causal form, building one raises `Unsupported`."""
-    return raises(Unsupported, lambda: configuration.layer(causal=True), "built a causal layer")
+def rejection(
+    otherwise: str, call: Callable[[Any], object] = lambda layer: layer,
+    error: type[Exception] = Unsupported, **size: bool,
+) -> Callable[[Configuration], Outcome]:  # fmt: skip
+    # The check that building a layer of that size, or calling it, raises an error.
+    def check(configuration: Configuration) -> Outcome:
+        try:
+            call(configuration.layer(**size))
+        except error as raised:
+            return Outcome(True, f"raises {type(raised).__name__}: {raised}")
+        return Outcome(False, f"{otherwise} without an error")
+
+    return check
 
 
-def check_form(configuration: Configuration) -> Outcome:
-    """Without a bidirectional form, building one raises `Unsupported`."""
-    layer = partial(configuration.layer, causal=False)
-    return raises(Unsupported, layer, "built a bidirectional layer")
-
-
-def check_context(configuration: Configuration) -> Outcome:
-    """Without cross-attention, another context raises `Unsupported`."""
-    layer, x, context = configuration.layer(), random_tokens(2, 20), random_tokens(2, 20, seed=4)
-    return raises(Unsupported, lambda: layer(x, context, None), "accepted another context")
-
-
-def check_recurrence(configuration: Configuration) -> Outcome:
-    """`start` raises `Unsupported`, unless the variant decodes and the layer is causal."""
-    return raises(Unsupported, lambda: configuration.layer().start(3), "returned a state")
-
-
-def check_mask(configuration: Configuration) -> Outcome:
-    """A mask that is not boolean raises `UserError`: its convention is unknown."""
-    layer, x, mask = configuration.layer(), random_tokens(3, 20), padding_masks(20)[0]
-    return raises(UserError, lambda: layer(x, x, mask.float()), "accepted a mask of floats")
-
-
-def raises(error: type[Exception], call: Callable[[], object], otherwise: str) -> Outcome:
-    try:
-        call()
-    except error as raised:
-        return Outcome(True, f"raises {type(raised).__name__}: {raised}")
-    return Outcome(False, f"{otherwise} without an error")
+check_causal = rejection("built a causal layer", causal=True)
+check_form = rejection("built a bidirectional layer", causal=False)
+check_context = rejection(
+    "accepted another context",
+    lambda layer: layer(random_tokens(2, 20), random_tokens(2, 20, seed=4), None),
+)
+check_recurrence = rejection("returned a state", lambda layer: layer.start(3))
+# The convention of a mask that is not boolean is unknown.
+check_mask = rejection(
+    "accepted a mask of floats",
+    lambda layer: layer(random_tokens(3, 20), None, padding_masks(20)[0].float()),
+    UserError,
+)

@@ -21,11 +21,9 @@ SHAPES = (5, 2), (1, 37), (2, 160)
 
 
 def check_compile(configuration: Configuration) -> Outcome:
-    """One graph through `torch.compile`: evaluation, and padded training with its gradients.
-
-    A backend that raises may be at fault itself, as `aot_eager` where a decomposition has other
-    strides than the kernel: a layer passes if the next backend compiles it.
-    """
+    """One graph through `torch.compile`: evaluation, and padded training with its gradients."""
+    # A backend that raises may be at fault itself, as `aot_eager` where a decomposition has other
+    # strides than the kernel: a layer passes if the next backend compiles it.
     raised = []
     for backend in BACKENDS:
         try:
@@ -72,13 +70,12 @@ def check_vmap(configuration: Configuration) -> Outcome:
 
 
 def check_export(configuration: Configuration) -> Outcome:
-    """The evaluation of `export(layer, (x,))` at other batches and lengths, unpadded and padded.
-
-    The dimensions are declared as in `docs/library.md`: any batch, and up to `max_len` tokens.
-    Exports take seconds: with padding for one form; the other form has the same padding.
-    """
+    """The evaluation of `export(layer, (x,))` at other batches and lengths, unpadded and padded."""
+    # The dimensions are declared as in `docs/library.md`: any batch, and up to `max_len` tokens.
+    # Exports take seconds: with padding for one form; the other form has the same padding.
     layer, distances = configuration.layer().eval(), []
-    for padded in (False,) if configuration.repeats else (False, True):
+    repeats = configuration.causal and configuration.traits.bidirectional
+    for padded in (False,) if repeats else (False, True):
         x, keywords = _inputs(3, LENGTH, padded)
         sizes = {0: Dim("batch"), 1: Dim("length", max=layer.size.max_len)}
         dynamic = dict.fromkeys(("x", *keywords), sizes)

@@ -50,10 +50,8 @@ class Map(NamedTuple):
 def apply(
     x: Tokens, parameters: Map, groups: int, mask: Mask, with_gram: bool
 ) -> tuple[Tokens, Grams]:
-    """The tokens and the Gram matrices, by the faster of `chunked` and `plain`.
-
-    There is a Gram matrix for each sample and group, or none without `with_gram`.
-    """
+    """The tokens and the Gram matrices, by the faster of `chunked` and `plain`."""
+    # There is a Gram matrix for each sample and group, or none without `with_gram`.
     return (chunked if suits(x) else plain)(x, parameters, groups, mask, with_gram)
 
 

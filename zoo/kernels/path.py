@@ -65,11 +65,9 @@ def attend(
     mask: Bool[Tensor, "b n"] | None = None, past: Past | None = None, *, chunk: int,
     dropout: float = 0.0,
 ) -> tuple[Values, Float[Tensor, "b h m e"]]:  # fmt: skip
-    """The outputs of n tokens after `past`, and all keys as the last token has turned them.
-
-    Queries are scaled, directions w at most of length 1, strengths b from 0 to 2. The sum of
-    `log_forget` over j + 1 to i is added to the logit. Both are 0 at padded tokens.
-    """
+    """The outputs of n tokens after `past`, and all keys as the last token has turned them."""
+    # Queries are scaled, directions w at most of length 1, strengths b from 0 to 2. The sum of
+    # `log_forget` over j + 1 to i is added to the logit. Both are 0 at padded tokens.
     (n, width), biased = q.shape[2:], any(x is not None for x in (log_forget, mask, past))
     split = _one_block if torch.compiler.is_exporting() else partial(in_blocks, size=min(chunk, n))
     blocks = _blocks(*(split(x) for x in (q, k, w, strength)))

@@ -40,10 +40,8 @@ def extend(
     q: Keys, k: Keys, v: Values, write: Slots, log_decay: Slots, keys: KeySlots,
     values: ValueSlots, *, chunk: int = delta.CHUNK,
 ) -> tuple[Values, KeySlots, ValueSlots]:  # fmt: skip
-    """The outputs y_i of n tokens after slots K and V, and the slots after them.
-
-    `chunk` is a power of two, and does not change the result.
-    """
+    """The outputs y_i of n tokens after slots K and V, and the slots after them."""
+    # `chunk` is a power of two, and does not change the result.
     logits, keys = products(q, k, write, log_decay, keys, chunk=chunk)
     weights = logits.softmax(-1)
     y, values = delta.extend(weights, write, v, log_decay, None, None, values, chunk=chunk)
