@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Int64
-from typing_extensions import override
 
 from tasks.contract import Minimum, SplitName, Task
 from tasks.data import cache
@@ -76,7 +75,6 @@ class ImportedTask(CachedTask):
         """
 
     @classmethod
-    @override
     def how_to_get(cls) -> str:
         fetch = f"run 'harness data fetch {cls.name}', or " if cls.source.downloads else "run "
         return (
@@ -104,7 +102,6 @@ class GeneratedTask(CachedTask):
     def generate(self, workers: int) -> dict[str, np.ndarray]:
         """The arrays to cache, by that many threads: for the same options always the same."""
 
-    @override
     def _require(self, **minima: Minimum) -> None:
         super()._require(**minima)
         if self.seed >= 2**32:
@@ -120,7 +117,6 @@ class GeneratedTask(CachedTask):
                 return f"{self.key}-{digest[:16]}"
         return self.key
 
-    @override
     def arrays(self, fields: Mapping[str, str], prefix: str = "") -> list[np.ndarray]:
         if not self.is_cached():
             cache.require_writable()

@@ -217,13 +217,7 @@ def require_check(name: str, where: str = "") -> None:
 def checks_for(
     configuration: Configuration, *, fast: bool = False, only: Collection[str] = ()
 ) -> Iterator[Check]:
-    """The checks that apply to a form of a variant, in order.
-
-    Args:
-        configuration: the form.
-        fast: leave out the checks that are not fast: long inputs, large batches, the compiler.
-        only: the names of the checks to select from; all, if empty.
-    """
+    """The checks that apply to a form, in order: the `fast` ones, those of the names in `only`."""
     return (
         check
         for check in CHECKS
@@ -234,12 +228,9 @@ def checks_for(
 
 
 def run(check: Check, configuration: Configuration) -> Result:
-    """Run one check; any error that the variant raises is a failure.
+    """Run one check; any error that the variant raises is a failure, but for Ctrl-C.
 
     The random generator starts from the same seed in every check; the caller's state is restored.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C, which ends the checks. A variant that raises it ends them, too.
     """
     try:
         with torch.random.fork_rng(devices=[]):
@@ -287,9 +278,6 @@ def check(variant: Variant, **options: Value) -> list[Result]:
     Returns:
         One result per check and form, each with `check`, `variant` (its name and form), `passed`
         and `detail`.
-
-    Raises:
-        UserError: the variant is unknown or cannot be built with these options.
     """
     return [
         result

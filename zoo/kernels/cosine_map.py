@@ -61,7 +61,7 @@ def plain(
     # Padded tokens have zero features, so they enter no Gram matrix.
     weight, bias, output_map, output_bias = parameters
     phi = unit(F.linear(x, weight, bias).unflatten(-1, (groups, -1)), mask)
-    return of_features(phi, output_map, output_bias, with_gram)
+    return affine(phi, output_map, output_bias), gram(phi if with_gram else phi[:0])
 
 
 def chunked(
@@ -73,12 +73,6 @@ def chunked(
     tensors = [tensor.to(product_dtype(x)) for tensor in (x, *parameters)]
     with without_autocast(x):
         return cosine_map_chunked.cosine_map(*tensors, groups, mask, with_gram)
-
-
-def of_features(
-    phi: Features, output_map: OutputMap, output_bias: OutputBias, with_gram: bool
-) -> tuple[Tokens, Grams]:
-    return affine(phi, output_map, output_bias), gram(phi if with_gram else phi[:0])
 
 
 def affine(phi: Features, output_map: OutputMap, output_bias: OutputBias) -> Tokens:

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from zoo.kernels import eager
-from zoo.kernels.threads import as_array, share
+from zoo.kernels.threads import share
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -173,7 +173,7 @@ def _run(loop: str, inputs: list[Tensor], *results: Tensor, causal: bool) -> Non
     decay = log_decay.exp().to(tokens[0].dtype) if rest else log_decay.double().exp()
     gates = zip((decay, *rest), tokens, strict=False)
     spread = (gate.transpose(1, 2).expand_as(x) for gate, x in gates)
-    arrays = [as_array(x) for x in (*tokens, *spread, *results)]
+    arrays = [x.detach().numpy() for x in (*tokens, *spread, *results)]
     for option in options:
         blocks = inputs[0].shape[0] * inputs[0].shape[1]
         share(getattr(recurrence_loops, loop), blocks, 1, *arrays, *option)

@@ -90,12 +90,8 @@ def _problem(
         return f"needs {name}; give it"
     # Of a union there is a rule for each type.
     rule = " or ".join(dict.fromkeys(rules)).replace(" or Input should be ", " or ")
-    return f"got {name}={_short(value)}: {rule}; change it"
-
-
-def _short(value: Any) -> str:
-    # On one line, of at most 60 characters.
     simple = bool | int | float | str | bytes | list | tuple | dict | set | range | None
     text = repr(value) if isinstance(value, simple) else f"a {type(value).__name__}"
     line = " ".join(text.split())
-    return line if len(line) <= 60 else f"{line[:59]}…"
+    line = line if len(line) <= 60 else f"{line[:59]}…"
+    return f"got {name}={line}: {rule}; change it"

@@ -29,10 +29,8 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    r"""`text` on one line, each character that a terminal may obey or cannot show escaped.
-
-    An escape character is shown as `\x1b`, a line break as `\n`.
-    """
+    r"""`text` on one line, each character that a terminal may obey or cannot show escaped."""
+    # An escape character is shown as `\x1b`, a line break as `\n`.
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )

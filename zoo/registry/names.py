@@ -88,10 +88,8 @@ class Registry(Generic[T]):
         return sorted(self._built_in().items())
 
     def name_class(self, at: str) -> str:
-        """Add the plug-in at `MODULE:CLASS` by the name of its class, or its own; return the name.
-
-        The processes that this one starts have it too: an environment variable names it.
-        """
+        """Add the plug-in at `MODULE:CLASS` by the name of its class, or its own; return that."""
+        # The processes that this one starts have it too: an environment variable names it.
         name, key = at.rpartition(":")[2], variable(self._group)
         if "name" in inspect.get_annotations(self._base):
             with suppress(Exception):  # raised again when it is loaded
