@@ -47,21 +47,20 @@ class ProjectedAttention(Attention):
     With `shared_qk` there is one projection for queries and keys (Reformer), and `attend` receives
     its result as both. A subclass with queries and keys of another width replaces `query` and
     `context`, with their convolutions.
+
+    Attributes:
+        caches: whether it decodes with a cache of keys and values (`zoo.kernels.key_value_cache`).
+        sink_is_a_key: whether one more key, with a value of 0, is a learned sink: weights are a
+            softmax.
+        upcast: whether `attend` runs in fp32 at least, without autocast, as `recur` always does.
+        batch_parts: see `zoo.recompute.in_parts`.
     """
 
     shared_qk: ClassVar[bool] = False
-
     caches: ClassVar[bool] = False
-    """Whether it decodes with a cache of all keys and values (`zoo.kernels.key_value_cache`)."""
-
     sink_is_a_key: ClassVar[bool] = False
-    """Whether one more key, with a value of 0, is a learned sink: weights are a softmax."""
-
     upcast: ClassVar[bool] = False
-    """Whether `attend` runs in fp32 at least, with autocast disabled, as `recur` always does."""
-
     batch_parts: ClassVar[int] = 1
-    """See `zoo.recompute.in_parts`."""
 
     def __init__(self, size: Size) -> None:
         """Make the projections, each (d -> d) with a bias."""

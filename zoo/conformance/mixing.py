@@ -13,7 +13,6 @@ from zoo.registry import UserError
 
 IGNORED = 1e-6  # A change of outputs that is no effect of the tokens that were changed
 
-
 CONTEXTS = (20, 1), (20, 7), (20, 20), (37, 33), (9, LENGTH)
 
 

@@ -25,7 +25,6 @@ PADDED = (torch.tensor([[41], [30], [38]]) > TOKEN % 41) & (TOKEN < 290)
 
 EFFECT = "packed and separate sequences differ by"
 
-
 # A form that is known to treat padding or batches wrongly refuses segments.
 check_refusal = rejection(
     "accepted segments", lambda layer: layer(random_tokens(2, 20), segments=SEGMENTS[1:, :20])

@@ -10,15 +10,20 @@ from torch import Tensor
 from zoo.contract import Mask, Queries
 
 
-def segment_means(like: Queries, mask: Mask, landmarks: int) -> Float[Tensor, "#b 1 l n"]:
-    n = like.shape[-2]
+def segment_means(
+    like: Queries, mask: Mask, landmarks: int
+) -> tuple[Float[Tensor, "#b 1 l n"], Bool[Tensor, "#b 1 l"] | None]:
+    # What tokens are multiplied by, at most one landmark for each, and which are not empty; None
+    # for all of them. A graph for any length cannot have fewer landmarks than `landmarks`.
+    n, exporting = like.shape[-2], torch.compiler.is_exporting()
+    landmarks = landmarks if exporting else min(landmarks, n)
     real = torch.ones(1, n, dtype=torch.bool, device=like.device) if mask is None else mask
     rank, count = real.cumsum(1) - 1, real.sum(1, keepdim=True)
     segment = rank * landmarks // count.clamp_min(1)
     index = torch.arange(landmarks, device=like.device)
     member = (segment[:, None, :] == index[:, None]) & real[:, None, :]
     mean = member.to(like.dtype) / member.sum(-1, keepdim=True).clamp_min(1)
-    return mean[:, None]
+    return mean[:, None], member.any(-1)[:, None] if exporting or mask is not None else None
 
 
 def isolate_empty(

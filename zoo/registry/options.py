@@ -21,7 +21,6 @@ _REMEDIES = {
     str: "text of Unicode",
 }
 
-
 # Messages by the type of a pydantic error.
 _BOUNDS = {
     "greater_than_equal": "must be at least {ge}; raise it",

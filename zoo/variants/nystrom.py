@@ -83,26 +83,20 @@ class Nystrom(ProjectedAttention):
 
 def nystrom(q: Queries, k: Keys, v: Keys, mask: Mask, landmarks: int, iterations: int) -> Queries:
     q = q * q.shape[-1] ** -0.5
-    if torch.compiler.is_exporting():
-        # Empty segments, where a graph for any length cannot have fewer.
-        mask = torch.ones_like(k[:, 0, :, 0], dtype=torch.bool) if mask is None else mask
-    else:
-        landmarks = min(landmarks, q.shape[-2])
-    mean = segment_means(q, mask, landmarks)
+    mean, filled = segment_means(q, mask, landmarks)
     q_landmarks, k_landmarks = mean @ q, mean @ k
     f, a, b = q @ k_landmarks.mT, q_landmarks @ k_landmarks.mT, q_landmarks @ k.mT
-    if mask is None:
-        f, a, b = (scores.softmax(-1) for scores in (f, a, b))
+    b = b.softmax(-1) if mask is None else masked_softmax(b, mask[:, None, None, :])
+    if filled is None:
+        f, a = f.softmax(-1), a.softmax(-1)
     else:
-        filled = mean.any(-1)
         f = masked_softmax(f, filled[..., None, :])
         a = isolate_empty(masked_softmax(a, filled[..., None, :]), filled)
-        b = masked_softmax(b, mask[:, None, None, :])
     return f @ (pseudo_inverse(a, iterations) @ (b @ v))
 
 
 def masked_softmax(
-    scores: Float[Tensor, "b h n m"], allowed: Bool[Tensor, "b 1 1 m"]
+    scores: Float[Tensor, "b h n m"], allowed: Bool[Tensor, "#b 1 1 m"]
 ) -> Float[Tensor, "b h n m"]:
     # Finite where no entry is allowed.
     return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)

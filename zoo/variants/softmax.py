@@ -41,7 +41,6 @@ from zoo.variants import variants
 
 AllowedKeys = Bool[Tensor, "#b 1 #n m"]  # Which keys each query attends to, for all heads
 
-
 # The `gpu_kernels` of what `scaled_dot_product_attention` computes.
 FUSED = MappingProxyType(dict.fromkeys((False, True), "PyTorch (sdpa)"))
 
