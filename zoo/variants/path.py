@@ -28,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Context, Count, Keys, Mask, Natural, Queries, State, Token, Tokens
+from zoo.contract import Context, Count, Keys, Mask, Natural, Queries, State, Tokens
 from zoo.delta_attention import sigmoid_gate, unit
 from zoo.kernels import key_value_cache, path
 from zoo.kernels.delta import sum_after
@@ -105,9 +105,6 @@ class PathAttention(ProjectedAttention):
             cache = key_value_cache.start(empty)
         bias = self.zero_state(batch, heads, 0, 1)
         return *cache, bias, *self.zero_past(batch, self.direction_conv)
-
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        return super().step(x, self._with_gates(x[:, None], None, state))
 
     def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         return super().extend(x, real, self._with_gates(x, real, state))
