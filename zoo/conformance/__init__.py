@@ -53,18 +53,14 @@ __all__ = [
 
 
 class Check(NamedTuple):
-    """One check: its group, its name, the function, and which configurations it applies to.
-
-    It applies to those with the claim `needs`, and to those without the claim `unless`; `fast` is
-    whether it takes less than a second for most variants.
-    """
+    """One check: its group, its name, the function, and which configurations it applies to."""
 
     group: str
     name: str
     run: Callable[[Configuration], Outcome]
-    needs: str = ""
-    unless: str = ""
-    fast: bool = True
+    needs: str = ""  # A claim of those that it applies to
+    unless: str = ""  # A claim of those that it does not apply to
+    fast: bool = True  # It takes less than a second for most variants
 
     def applies(self, configuration: Configuration) -> bool:
         """Return whether it applies to that form of a variant."""

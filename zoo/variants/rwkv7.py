@@ -141,12 +141,17 @@ class Rwkv7(RealTokensFirst):
     def _steps(
         self, z: dict[str, Mixes], r: Mixes, k: Mixes, v: Mixes
     ) -> tuple[Heads, Heads, Heads, Inputs]:
-        # r, ktilde and v of each head, (b, n, h, e), and the 2 n steps of the recurrence.
+        # r, ktilde and v of each head, (b, n, h, e), and the 2 n steps of the recurrence; each second
+        # one reads.
         a, log_w = self.rate(z["a"]).sigmoid(), -SLOWEST * self.decay(z["w"]).sigmoid()
         terms = r, k * (1 + (a - 1) * self.written), v, log_w, a, k * self.erased
         with full_precision(*(x.unflatten(-1, (self.size.heads, -1)) for x in terms)) as terms:
             r, k, v, log_w, a, erased = terms
-            return r, k, v, two_steps(r, k, v, log_w, a, F.normalize(erased, dim=-1))
+            zero, erased = torch.zeros_like(r), F.normalize(erased, dim=-1)
+            gate = a * erased * (-log_w).exp()
+            steps = (zero, r), (gate, k), (zero, v), (zero, log_w), (erased, zero)
+            joined = (torch.stack(each, dim=2).flatten(1, 2).transpose(1, 2) for each in steps)
+            return r, k, v, Inputs(*joined)
 
     def _merge(self, heads: Queries, r: Heads, k: Heads, v: Heads, z: Mixes) -> Tokens:
         bonus = (r * self.bonus.to(k.dtype).unflatten(0, (self.size.heads, -1)) * k).sum(-1, True)
@@ -155,14 +160,6 @@ class Rwkv7(RealTokensFirst):
         normed = normed * self.norm.weight + self.norm.bias
         gate = self.gate(z)
         return self.out(gate * (normed + (bonus * v).flatten(-2)).to(gate.dtype))
-
-
-def two_steps(r: Heads, k: Heads, v: Heads, log_w: Heads, a: Heads, erased: Heads) -> Inputs:
-    # `k` is ktilde, `erased` is khat. The second step reads.
-    zero = torch.zeros_like(r)
-    steps = (zero, r), (a * erased * (-log_w).exp(), k), (zero, v), (zero, log_w), (erased, zero)
-    joined = (torch.stack(each, dim=2) for each in steps)
-    return Inputs(*(x.flatten(1, 2).transpose(1, 2) for x in joined))
 
 
 def published_rank(factor: float, dim: int) -> int:
