@@ -9,7 +9,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import torch
 
 from zoo import functional
-from zoo.contract import Attention, variants
+from zoo.contract import Attention, Size, variants
 from zoo.registry import (
     UserError,
     Value,
@@ -21,7 +21,6 @@ from zoo.registry import (
     resolve,
     unknown,
 )
-from zoo.size import Size
 from zoo.traits import Traits, trait_error
 
 Variant = str | type[Attention]

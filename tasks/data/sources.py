@@ -68,11 +68,9 @@ class ImportedTask(CachedTask):
     @classmethod
     @abstractmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """The arrays to cache, the same for every form of the files.
-
-        `SPLIT_targets` has one item per example of that official split. An error of a decoder means
-        a damaged file.
-        """
+        """The arrays to cache, the same for every form of the files."""
+        # `SPLIT_targets` has one item per example of that official split. An error of a decoder
+        # means a damaged file.
 
     @classmethod
     def how_to_get(cls) -> str:

@@ -20,11 +20,7 @@ def checked(function: Callable[P, T], like: Callable[..., Any] | None = None) ->
     """Return `function`, which then rejects a call that does not match its annotations.
 
     Nothing is converted: True is no number, text is no list. Integers and arrays of NumPy count as
-    those of Python. Arguments without annotation are not checked.
-
-    Args:
-        function: is called with the arguments as they are given.
-        like: the function whose signature counts; None for `function`.
+    those of Python. Arguments without annotation are not checked. The signature is that of `like`.
     """
 
     @cache

@@ -29,16 +29,9 @@ class Registry(Generic[T]):
     def __init__(
         self, kind: str, *packages: str, group: str, base: type = object, wrapper: str = ""
     ) -> None:
-        """Describe the registry, without any import.
-
-        Args:
-            kind: the kind of the objects, for messages.
-            packages: the modules, or packages of modules, that hold the built-in objects.
-            group: the entry-point group of the plug-ins.
-            base: the class that plug-ins derive from, whose annotated class attributes they must
-                set. If `name` is one of them, it must be the name of the entry point.
-            wrapper: how a class with a method `forward`, called NAME, becomes one, for messages.
-        """
+        # Plug-ins derive from `base`, and set its annotated class attributes; a `name` among them
+        # is the name of the entry point. `wrapper` says in messages how a class with a method
+        # `forward`, called NAME, becomes one.
         self.kind = kind
         self._base, self._wrapper = base, wrapper
         self._packages = packages
@@ -112,11 +105,7 @@ class Registry(Generic[T]):
         return {point.dist.name: point.dist.version} if point and point.dist else {}
 
     def check(self, plug_in: Any) -> None:
-        """Check that `plug_in` can be used as an object of this registry.
-
-        Raises:
-            TypeError: it is of another kind, or does not set or define what it must.
-        """
+        """Raise `TypeError` if it is of another kind, or does not set or define what it must."""
         if (base := self._base) is object:
             return
         if not (isinstance(plug_in, type) and issubclass(plug_in, base)):
@@ -205,11 +194,7 @@ def _malformed() -> str:
 
 
 def load_guarded(load: Callable[[], Any]) -> Any:
-    """Import a plug-in by `load`; its output to stdout goes to stderr.
-
-    Raises:
-        ImportError: the plug-in calls `sys.exit` or raises an error that is not an `Exception`.
-    """
+    """Import a plug-in by `load`, to stderr; what is no `Exception` is raised as `ImportError`."""
     try:
         with redirect_stdout(sys.stderr):
             return load()

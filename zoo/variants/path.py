@@ -28,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Context, Count, Keys, Mask, Natural, Queries, State, Tokens
+from zoo.contract import Context, Count, Keys, Mask, Natural, Queries, Size, State, Tokens
 from zoo.delta_attention import sigmoid_gate, unit
 from zoo.kernels import key_value_cache, path
 from zoo.kernels.delta import sum_after
@@ -37,7 +37,6 @@ from zoo.kernels.real_tokens import last_tokens, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.projection import ShortConvolution
 from zoo.recurrent import in_heads
-from zoo.size import Size
 from zoo.traits import Identity, Traits
 from zoo.variants import variants
 

@@ -162,9 +162,6 @@ def problem(
     J = energy of features @ weights / n - Tr(W_e^T W_r). With `trace=weights` these are W_e and
     W_r, and the features are multiplied by what makes W_e|X and W_r|X of them: statement 15 of
     `docs/primal.md`.
-
-    Raises:
-        Unsupported: weights differ between tokens.
     """
     phi = by_side(features(layer.phi, layer.queries_and_keys(x, None), None), layer.size.heads)
     # W_e is in the span of the features of keys, W_r in the span of the features of queries.

@@ -31,15 +31,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Mask, Natural, Queries, State, Tokens
+from zoo.contract import Mask, Natural, Queries, Size, State, Tokens, Traits
 from zoo.kernels import delta
 from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import last_tokens
 from zoo.projection import ShortConvolution
 from zoo.recurrent import Inputs, loops_or_chunks, without_padding
-from zoo.size import Size
 from zoo.spans import RealTokensFirst
-from zoo.traits import Traits
 from zoo.variants import variants
 
 SLOWEST = math.exp(-0.5)
@@ -141,8 +139,8 @@ class Rwkv7(RealTokensFirst):
     def _steps(
         self, z: dict[str, Mixes], r: Mixes, k: Mixes, v: Mixes
     ) -> tuple[Heads, Heads, Heads, Inputs]:
-        # r, ktilde and v of each head, (b, n, h, e), and the 2 n steps of the recurrence; each second
-        # one reads.
+        # r, ktilde and v of each head, (b, n, h, e), and the 2 n steps of the recurrence.
+        # The second one of a token reads.
         a, log_w = self.rate(z["a"]).sigmoid(), -SLOWEST * self.decay(z["w"]).sigmoid()
         terms = r, k * (1 + (a - 1) * self.written), v, log_w, a, k * self.erased
         with full_precision(*(x.unflatten(-1, (self.size.heads, -1)) for x in terms)) as terms:
