@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from zoo.conformance.claimed import rejection
 from zoo.conformance.configuration import SETTINGS, Configuration, Setting
 from zoo.conformance.leaks import Leak, without_leaks
-from zoo.conformance.rejections import rejection
 from zoo.conformance.tensors import LENGTH, distance, probe_loss, random_tokens
 from zoo.contract import Attended
 
