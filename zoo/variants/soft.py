@@ -37,11 +37,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits
-from zoo.kernels.landmarks import isolate_empty, segment_means
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.projection import ShortConvolution
 from zoo.variants import variants
+from zoo.variants.nystrom import isolate_empty, segment_means
 
 
 @variants.register("soft")
