@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, Setting
-from zoo.conformance.numerics import LOW_PRECISIONS
-from zoo.conformance.overflow import cause
+from zoo.conformance.numerics import LOW_PRECISIONS, cause
 from zoo.conformance.tensors import (
     LENGTH,
     LONG,
