@@ -27,10 +27,8 @@ from torch.nn import functional as F
 from zoo.kernels import delta
 from zoo.kernels.blocks import from_blocks, in_blocks
 from zoo.kernels.chunk_states import chunk_states, from_state, pairwise_decay
-from zoo.kernels.delta import halves, sum_after
+from zoo.kernels.delta import Keys, Values, halves, sum_after
 
-Keys = Float[Tensor, "b h n e"]
-Values = Float[Tensor, "b h n f"]
 Slots = Float[Tensor, "b h n s"]
 KeySlots = Float[Tensor, "b h s e"]
 ValueSlots = Float[Tensor, "b h s f"]
