@@ -31,8 +31,6 @@ CHUNK = 1 << 16
 
 
 class CachedTask(Task):
-    """A task whose data are in the cache."""
-
     @classmethod
     def how_to_get(cls) -> str:
         """The remedy where the data are missing, for a message."""

@@ -140,7 +140,6 @@ class MultiQueryRecall(SyntheticTask):
 
     @property
     def written(self) -> int:
-        """Pairs of an example."""
         return self.pairs * self.writes
 
     def __post_init__(self) -> None:

@@ -59,7 +59,6 @@ class Check(NamedTuple):
     fast: bool = True  # It takes less than a second for most variants
 
     def applies(self, configuration: Configuration) -> bool:
-        """Return whether it applies to that form of a variant."""
         of = claims(configuration)
         return bool(of.get(self.needs, True)) and not of.get(self.unless, False)
 
@@ -238,7 +237,6 @@ def run(check: Check, configuration: Configuration) -> Result:
 
 
 def examine(configuration: Configuration) -> Iterator[Result]:
-    """Run every check that applies."""
     return (run(check, configuration) for check in checks_for(configuration))
 
 

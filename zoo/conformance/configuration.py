@@ -88,7 +88,6 @@ class Configuration:
 
     @property
     def traits(self) -> Traits:
-        """The claims of the variant."""
         return self.variant.traits
 
     @property
@@ -98,7 +97,6 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """The name, followed by ", causal" for the causal form."""
         return f"{self.name}, causal" if self.causal else self.name
 
     def layer(self, *, seed: int = 1, **changes: Any) -> Attention:
@@ -108,7 +106,6 @@ class Configuration:
             return self.variant(Size(**size | changes), **self.options).double()
 
     def layer_for(self, setting: Setting, **changes: Any) -> Attention:
-        """A layer as `setting` describes it; `changes` are other fields of its size."""
         fields = "rotary", "heads", "dropout", "short_conv", "dim", "max_len"
         size = {name: getattr(setting, name) for name in fields}
         return self.layer(**size | changes).to(setting.dtype).train(setting.training)

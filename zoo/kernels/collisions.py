@@ -34,8 +34,6 @@ Weights = Float[Tensor, "b h n m"]
 
 
 class Form(NamedTuple):
-    """The definition of the weights."""
-
     causal: bool
     tau: int
     bound: bool  # Whether the derivative is replaced by its lower bound

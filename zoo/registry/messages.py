@@ -37,10 +37,8 @@ def printable(text: str) -> str:
 
 
 def in_one_line(error: BaseException) -> str:
-    """The type of an error and the first line of its message."""
     return f"{type(error).__name__}: {first_line(error)}"
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of the message of an error."""
     return (str(error).splitlines() or [""])[0]

@@ -40,7 +40,6 @@ class Registry(Generic[T]):
         self._complete = False
 
     def register(self, name: str) -> Callable[[Registered], Registered]:
-        """Return a decorator that registers its argument under `name`."""
         if not _is_valid(name):
             raise UserError(f"{self.kind} name {name!r} {NAME_RULE}; choose another name")
 
@@ -57,7 +56,6 @@ class Registry(Generic[T]):
         return sorted({*self._built_in(), *self._entry_points()})
 
     def find(self, name: str) -> T:
-        """Return the object called `name`."""
         if not self._complete and name not in self._registered:
             self._import_modules(name.replace("-", "_"))
         if name in self._registered or name in self._built_in():
