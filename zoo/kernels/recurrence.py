@@ -17,6 +17,7 @@ Elsewhere a variant has a form in chunks, which is its definition too.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -140,21 +141,15 @@ def _of_both_directions(state: Tensor | None, q: Tensor, v: Tensor, causal: bool
     return ends
 
 
-@register_flop_formula(torch.ops.zoo.token_sums)
-def _forward_flops(inputs: Any, causal: bool, *_: Any, **__: Any) -> int:
-    return _flops(inputs, causal, 0)
-
-
-@register_flop_formula(torch.ops.zoo.token_sums_backward)
-def _backward_flops(
-    gradient: Any, inputs: Any, states: Any, causal: bool, *_: Any, **__: Any
-) -> int:
-    return _flops(inputs, causal, 1)
-
-
-def _flops(inputs: Any, causal: bool, backward: int) -> int:
+def _flops(backward: int, *arguments: Any, **_: Any) -> int:
+    # The arguments are those of `_sums` or of `_gradients`.
+    inputs, causal = arguments[1:4:2] if backward else arguments[:2]
     directions = 1 if causal else 2
     return OPERATIONS[len(inputs)][backward] * directions * prod(inputs[0]) * inputs[2][-1]
+
+
+register_flop_formula(torch.ops.zoo.token_sums)(partial(_flops, 0))
+register_flop_formula(torch.ops.zoo.token_sums_backward)(partial(_flops, 1))
 
 
 def by_token(x: Tensor) -> Tensor:

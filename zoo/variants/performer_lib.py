@@ -15,9 +15,9 @@ the projection in place every 1,000 training steps; here it is drawn once.
 from functools import partial
 from types import MappingProxyType
 
-from zoo.contract import Count, Keys, Mask, Queries, Size, Tokens, Traits
+from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
 from zoo.kernels.real_tokens import zero_padding
-from zoo.packages import load, silence
+from zoo.packages import library, load, silence
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
@@ -34,6 +34,7 @@ class PerformerLib(ProjectedAttention):
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=False)
     family = "kernel"
     requires = ("performer-pytorch",)
+    backend_for = library
     expected_failures = MappingProxyType(
         {
             "large inputs, fp16": "the package computes exponentials in fp16: they overflow",
@@ -65,9 +66,6 @@ class PerformerLib(ProjectedAttention):
         if size.causal and inner.causal_linear_fn is plain:
             inner.causal_linear_fn = partial(plain, chunk_size=BLOCKS)
         self.inner = inner
-
-    def backend_for(self, x: Tokens) -> str:
-        return "library"
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         return self.inner(q, k, zero_padding(v, mask))
