@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from typing_extensions import override
 
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.data.corpus import FIRST_BYTE, MAX_CLASSES, ByteTask, Corpus, require_shares, stratified
@@ -64,10 +63,15 @@ class Table(ByteTask):
         if count > MAX_CLASSES:
             found = f"{count} classes in {self.label!r}, {MAX_CLASSES} is the maximum"
             raise UserError(f"{self.path} has {found}; give a column of classes")
-        vocabulary = self._tokens(rows) + 1 if rows.tokens else type(self).vocabulary
+        vocabulary = type(self).vocabulary
+        if rows.tokens:
+            largest = max(int(np.frombuffer(text, TOKEN).max()) for text in rows.texts)
+            if self.tokens > MAX_TOKENS or 0 < self.tokens <= largest:
+                found = f"{self.path} has token {largest}; give {largest + 1} to {MAX_TOKENS}"
+                raise UserError(f"table.tokens={self.tokens} is out of range, {found}")
+            vocabulary = (self.tokens or largest + 1) + 1
         self._derive(classes=count, vocabulary=vocabulary)
 
-    @override
     def load(self, split: SplitName) -> Split:
         rows = self._rows()
         numbers = {name: number for number, name in enumerate(rows.names)}
@@ -89,13 +93,6 @@ class Table(ByteTask):
 
     def _rows(self) -> Rows:
         return read_rows(files_of(self.path), (self.text, self.label, self.split), self.quoted)
-
-    def _tokens(self, rows: Rows) -> int:
-        largest = max(int(np.frombuffer(text, TOKEN).max()) for text in rows.texts)
-        if self.tokens > MAX_TOKENS or 0 < self.tokens <= largest:
-            found = f"{self.path} has token {largest}; give {largest + 1} to {MAX_TOKENS}"
-            raise UserError(f"table.tokens={self.tokens} is out of range, {found}")
-        return self.tokens or largest + 1
 
     def _splits(self, rows: Rows, targets: np.ndarray) -> Mapping[str, np.ndarray]:
         if not rows.splits:

@@ -35,14 +35,12 @@ _MODULE_OF = {
     "uses": "zoo.library",
 }  # fmt: skip
 
-_MODULES = ("functional", "packed", "transformers")
-
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=sys.modules[__name__])
-    if name in _MODULES:
+    if name in ("functional", "packed", "transformers"):
         return import_module(f"zoo.{name}")
     value = getattr(import_module(_MODULE_OF.get(name, "zoo.contract")), name)
     globals()[name] = value

@@ -18,15 +18,10 @@ BYTES_PER_LAYER = 2**10  # What a layer takes, at least
 
 @dataclass(frozen=True)
 class Composition:
-    """The variants of the layers of a stack.
-
-    Attributes:
-        pattern: of the layers, first to last.
-        repeats: whether a stack repeats the pattern; otherwise the last layer has the last
-            variant of the pattern, and every other layer the first.
-    """
+    """The variants of the layers of a stack, first to last."""
 
     pattern: tuple[str, ...]
+    # Otherwise the last layer has the last variant, and every other layer the first.
     repeats: bool = False
 
     @classmethod

@@ -169,7 +169,6 @@ class Attention(nn.Module, ABC):
 
         Raises:
             TypeError: `forward` does not return `Attended`.
-            Unsupported: see `require_context`; or `segments` are given with another `context`.
         """
         context = x if context is None else context
         require_inputs(self.size, x, context, mask, segments)
@@ -215,9 +214,6 @@ class Attention(nn.Module, ABC):
         """Attend within each sequence of packed rows, as if it were a sample: see `zoo.packed`.
 
         Auxiliary losses need one batch of all sequences, which is then computed at once.
-
-        Raises:
-            Unsupported: see `require_padding`.
         """
         self.require_padding(causal=self.size.causal)
         together = self.training and bool(self.traits.losses)

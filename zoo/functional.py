@@ -66,10 +66,6 @@ def attention(
         segments: the sequence of each token in packed rows, (b, n); see `zoo.packed`.
         max_len: of the layer, which scales the positions of some variants; None for m.
         **options: options of the variant.
-
-    Raises:
-        UserError: an option or a shape is invalid.
-        Unsupported: the variant does not support the arguments, or the mask is another one.
     """
     if query.ndim != 4 or key.ndim != 4:
         shapes = f"query has shape {tuple(query.shape)} and key {tuple(key.shape)}"
@@ -83,19 +79,14 @@ def attention(
     if is_causal and n != m:
         raise Unsupported(f"causal {variant} got {n} queries and {m} keys; give as many of both")
     if enable_gqa:
-        key, value = repeated(key, value, heads)
+        if not (groups := key.shape[1]) or heads % groups or value.shape[1:2] != key.shape[1:2]:
+            raise UserError(f"{heads} heads of queries are no multiple of {groups} of keys and "
+                            "values; give a number that divides it")  # fmt: skip
+        key, value = (part.repeat_interleave(heads // groups, 1) for part in (key, value))
     shape = heads, width, m if max_len is None else max_len
     chosen = tuple(sorted(options.items()))
     core = build(variant, chosen, shape, dropout_p, dropout_p > 0, query.device, is_causal)
     return compute(core, query, key, value, mask, scale, segments)
-
-
-def repeated(key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    if not (groups := key.shape[1]) or heads % groups or value.shape[1:2] != key.shape[1:2]:
-        raise UserError(f"{heads} heads of queries are no multiple of {groups} of keys and "
-                        "values; give a number that divides it")  # fmt: skip
-    key, value = (part.repeat_interleave(heads // groups, 1) for part in (key, value))
-    return key, value
 
 
 def projected_variant(name: str) -> type[ProjectedAttention]:

@@ -22,13 +22,9 @@ from zoo.spans import SPANS, RealTokensFirst
 
 
 class GatedHeads(Attention):
-    """The norm, the gate and the output projection behind the heads.
+    """The norm, the gate and the output projection behind the heads."""
 
-    Attributes:
-        has_bias: whether the projections have a bias.
-    """
-
-    has_bias: ClassVar[bool] = False
+    has_bias: ClassVar[bool] = False  # Of the projections
 
     def make_output(self) -> None:
         # A subclass calls it last: the order of the parameters decides how a seed initialises each.

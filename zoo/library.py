@@ -9,7 +9,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import torch
 
 from zoo import functional
-from zoo.contract import Attention, variants
+from zoo.contract import Attention, Size, variants
 from zoo.registry import (
     UserError,
     Value,
@@ -21,7 +21,6 @@ from zoo.registry import (
     resolve,
     unknown,
 )
-from zoo.size import Size
 from zoo.traits import Traits, trait_error
 
 Variant = str | type[Attention]
@@ -42,12 +41,7 @@ model by `zoo.replace`; a graph of `torch.export`; on a GPU by a fused kernel.""
 
 
 class Use(NamedTuple):
-    """A use of a variant, in one of `PLACES`.
-
-    Attributes:
-        works: whether the variant may be used there.
-        detail: how, or the reason why not.
-    """
+    """Whether a variant may be used in one of `PLACES`, and how, or the reason why not."""
 
     works: bool
     detail: str
@@ -91,10 +85,6 @@ def create(
         rotary: whether to apply rotary position embeddings to queries and keys.
         short_conv: taps of the convolution of `zoo.projection`, such as 4; 0 for none.
         **options: options of the variant, such as `rank=30` of `primal`.
-
-    Raises:
-        UserError: a name is unknown, or a value is of the wrong type or out of range.
-        Unsupported: the variant does not support what is requested, on this machine or at all.
     """
     name, attention = name_and_class(variant)
     accepted = [*options_of(attention), *(field.name for field in fields(Size))]
@@ -120,12 +110,9 @@ def create(
 def names(**traits: bool | tuple[str, ...]) -> list[str]:
     """Names of the registered variants, sorted; with traits, of those that have these values.
 
-        names(causal=True, linear=True)
-        names(losses=("ksvd",))     # variants with exactly this auxiliary loss
-        names(losses=())            # variants without auxiliary losses
-
-    Raises:
-        UserError: a trait is unknown, or its value is of the wrong type.
+    names(causal=True, linear=True)
+    names(losses=("ksvd",))     # variants with exactly this auxiliary loss
+    names(losses=())            # variants without auxiliary losses
     """
     valid = [field.name for field in fields(Traits)]
     for trait, value in traits.items():
@@ -145,10 +132,6 @@ def uses(variant: Variant, *, causal: bool = False, **options: Value) -> dict[st
     """Say where a form of a variant can be used, for each of `PLACES`.
 
     Nothing is run: it is what the variant claims.
-
-    Raises:
-        UserError: the variant or an option is unknown.
-        Unsupported: the variant has no such form.
     """
     name, attention = name_and_class(variant)
     attention.require_form(causal=causal)

@@ -7,6 +7,8 @@ from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from types import ModuleType
 
+from torch import Tensor
+
 from zoo.contract import Unsupported
 from zoo.registry import in_one_line, load_guarded
 
@@ -18,6 +20,11 @@ def load(owner: str, module: str, package: str) -> ModuleType:
     except Exception as error:
         raise Unsupported(f"{owner} needs {package}, which cannot be imported "
                           f"({in_one_line(error)}); pip install {package}") from error  # fmt: skip
+
+
+def library(layer: object, x: Tensor) -> str:
+    """See `Attention.backend_for`: the package of a variant that wraps one."""
+    return "library"
 
 
 @contextmanager

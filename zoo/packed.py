@@ -50,11 +50,9 @@ def first_tokens(segments: Segments) -> Bool[Tensor, "b n"]:
 
 
 class Part(NamedTuple):
-    """Sequences that are computed together.
+    """Sequences that are computed together."""
 
-    `place` is of their tokens, among all of the batch; behind the end of a sequence, of its first.
-    """
-
+    # Of their tokens, among all of the batch; behind the end of a sequence, of its first.
     place: Int[Tensor, "s l"]
     mask: Bool[Tensor, "s l"] | None
 

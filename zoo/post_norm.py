@@ -34,14 +34,16 @@ class PostNormLayer(EncoderLayer):
         super().__init__(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
         if norm == "batch" and recompute == "layer":
             raise UserError("recompute='layer' is not possible with a batch norm; use 'attention'")
-        kind = MaskedBatchNorm if norm == "batch" else MaskedLayerNorm
-        dim = attention.size.dim
-        self.attention_norm, self.feed_forward_norm = kind(dim), kind(dim)
+        if norm == "batch":
+            dim = attention.size.dim
+            self.attention_norm, self.feed_forward_norm = MaskedBatchNorm(dim), MaskedBatchNorm(dim)
 
     def _encode(self, x: Tokens, *rows: Tensor | None) -> Attended:
-        (tokens, losses), mask = self._attended(x, *rows), rows[0]
-        x = self.attention_norm(x + self.dropout(tokens), mask)
-        return Attended(self.feed_forward_norm(x + self.feed_forward(x), mask), losses)
+        # A layer norm needs no mask: a token is normalised by itself.
+        masks = rows[:1] if isinstance(self.attention_norm, MaskedBatchNorm) else ()
+        tokens, losses = self._attended(x, *rows)
+        x = self.attention_norm(x + self.dropout(tokens), *masks)
+        return Attended(self.feed_forward_norm(x + self.feed_forward(x), *masks), losses)
 
     def _attention_input(self, x: Tokens | Token) -> Any:
         return x
@@ -50,15 +52,6 @@ class PostNormLayer(EncoderLayer):
         x = self.attention_norm(x)
         expand, activation, _, contract, _ = self.feed_forward
         return self.feed_forward_norm(x + contract(activation(expand(x))))
-
-
-class MaskedLayerNorm(nn.LayerNorm):
-    # It needs no mask: a token is normalised by itself.
-
-    def forward(
-        self, input: Float[Tensor, "*b d"], mask: Bool[Tensor, "b n"] | None = None
-    ) -> Float[Tensor, "*b d"]:
-        return super().forward(input)
 
 
 class MaskedBatchNorm(nn.Module):

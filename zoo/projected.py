@@ -1,7 +1,6 @@
 """The projections around a mechanism that computes each head from queries, keys and values."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -20,7 +19,6 @@ from zoo.contract import (
     Queries,
     Size,
     State,
-    Token,
     Tokens,
     Unsupported,
     overrides,
@@ -47,21 +45,20 @@ class ProjectedAttention(Attention):
     With `shared_qk` there is one projection for queries and keys (Reformer), and `attend` receives
     its result as both. A subclass with queries and keys of another width replaces `query` and
     `context`, with their convolutions.
+
+    Attributes:
+        caches: whether it decodes with a cache of keys and values (`zoo.kernels.key_value_cache`).
+        sink_is_a_key: whether one more key, with a value of 0, is a learned sink: weights are a
+            softmax.
+        upcast: whether `attend` runs in fp32 at least, without autocast, as `recur` always does.
+        batch_parts: see `zoo.recompute.in_parts`.
     """
 
     shared_qk: ClassVar[bool] = False
-
     caches: ClassVar[bool] = False
-    """Whether it decodes with a cache of all keys and values (`zoo.kernels.key_value_cache`)."""
-
     sink_is_a_key: ClassVar[bool] = False
-    """Whether one more key, with a value of 0, is a learned sink: weights are a softmax."""
-
     upcast: ClassVar[bool] = False
-    """Whether `attend` runs in fp32 at least, with autocast disabled, as `recur` always does."""
-
     batch_parts: ClassVar[int] = 1
-    """See `zoo.recompute.in_parts`."""
 
     def __init__(self, size: Size) -> None:
         """Make the projections, each (d -> d) with a bias."""
@@ -143,32 +140,22 @@ class ProjectedAttention(Attention):
         past = self.zero_past(batch, self.query_conv, self.context_conv)
         return self.zero_state(batch).long(), *past, *inner
 
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """Project, `recur`, merge the heads, project the output; see `Attention.step`."""
-        tokens, state = self._extend_by(self.recur, x[:, None], None, state)
-        return tokens[:, 0], state
-
     def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
-        """Project, `attend_after`, merge the heads, project the output; see `Attention.extend`."""
-        if overrides(type(self), "recur", "attend_after"):
+        """Project, `recur` or `attend_after`, merge the heads; see `Attention.extend`."""
+        (count, *rest), n = state, x.shape[1]
+        one = n == 1 and real is None
+        if not one and overrides(type(self), "recur", "attend_after"):
             return self._extend_by_step(x, real, state)
-        return self._extend_by(
-            lambda q, k, v, state: self.attend_after(q, k, v, real, state), x, real, state
-        )
-
-    def _extend_by(
-        self, attend: Callable[..., tuple[Outputs, State]], x: Tokens, real: Mask,
-        state: State,
-    ) -> tuple[Tokens, State]:  # fmt: skip
-        count, *rest = state
-        past, n = len(self.query_conv.past_shapes()), x.shape[1]
+        past = len(self.query_conv.past_shapes())
         of_query, of_context = tuple(rest[:past]), tuple(rest[past : 2 * past])
         query, past_query = self.query_conv.extend(self.query(x), of_query, real)
         context, past_context = self.context_conv.extend(self.context(x), of_context, real)
         positions = positions_after(count, n)
         q, k, v = self._heads(query, context, positions, positions)
         with full_precision(q, k, v) as (q32, k32, v32):
-            heads, inner = attend(q32, k32, v32, tuple(rest[2 * past :]))
+            inner = tuple(rest[2 * past :])
+            heads, inner = (self.recur(q32, k32, v32, inner) if one else
+                            self.attend_after(q32, k32, v32, real, inner))  # fmt: skip
         state = count_after(count, n, real), *past_query, *past_context, *inner
         return self._merge(x, heads.to(v.dtype)), state
 

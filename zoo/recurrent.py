@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, Context, Mask, Positions, Size, State, Token, Tokens
+from zoo.contract import Attended, Attention, Context, Mask, Positions, Size, State, Tokens
 from zoo.kernels import delta, eager
 from zoo.kernels.precision import without_autocast
 from zoo.kernels.real_tokens import count_after, positions_after, token_ranks, zero_padding
@@ -110,20 +110,14 @@ class RecurrentAttention(Attention):
         (matrix, count, *past), n = state, x.shape[1]
         projected, past = self.short_conv.extend(self.query_key_value(x), tuple(past), real)
         inputs = self.inputs(x, projected, positions_after(count, n))
-        inputs = without_padding(inputs, real)
         with without_autocast(x):
-            heads, matrix = delta.extend(*inputs, matrix, chunk=self.chunk)
-        tokens = self.merge(x, self.read(heads[:, :, self.steps - 1 :: self.steps], inputs))
-        return tokens, (matrix, count_after(count, n, real), *past)
-
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
-        (matrix, count, *past), token = state, x[:, None]
-        projected, past = self.short_conv.extend(self.query_key_value(token), tuple(past))
-        inputs = self.inputs(token, projected, count[:, None])
-        with without_autocast(x):
-            heads, matrix = delta.step(*inputs, matrix)
-        return self.merge(token, self.read(heads, inputs))[:, 0], (matrix, count + 1, *past)
+            if n == 1 and real is None:
+                heads, matrix = delta.step(*inputs, matrix)
+            else:
+                inputs = without_padding(inputs, real)
+                heads, matrix = delta.extend(*inputs, matrix, chunk=self.chunk)
+                heads = heads[:, :, self.steps - 1 :: self.steps]
+        return self.merge(x, self.read(heads, inputs)), (matrix, count_after(count, n, real), *past)
 
 
 def without_padding(inputs: Inputs, mask: Mask) -> Inputs:

@@ -22,6 +22,7 @@ from zoo.projected import ProjectedAttention
 from zoo.registry import UserError, Value, checked, in_one_line
 
 TRIAL = 7  # Tokens of the two samples that layers are compared on
+KNOWN = ("attn_drop", "out_proj", "proj", "proj_drop", "qkv")  # Parts that a layer may have
 
 
 class Replaced(NamedTuple):
@@ -80,9 +81,6 @@ def replace(
         if isinstance(module, nn.TransformerEncoder):
             module.use_nested_tensor = False  # it bypasses the layers
     return [Replaced(path, type(module).__name__, variant) for path, module in old.items()]
-
-
-KNOWN = ("attn_drop", "out_proj", "proj", "proj_drop", "qkv")
 
 
 def projections(module: Any) -> Projections | None:

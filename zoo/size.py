@@ -16,7 +16,6 @@ T = TypeVar("T")
 
 FROM_START = "give the result of start, or of the last step"
 
-
 # A matrix of this width has 4 TiB: the allocation of a larger layer may end the process.
 LARGEST_DIM = 2**20
 

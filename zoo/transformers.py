@@ -38,8 +38,10 @@ NO_EFFECT = {
     "return_dict", "use_cache",
 }  # fmt: skip
 
-
 CROSSING = ("is_encoder_decoder", "add_cross_attention")  # Settings of models with cross-attention
+
+# The attributes of the layers that `replace` finds, together with `layer_idx`.
+PROJECTIONS = "q_proj", "k_proj", "v_proj", "o_proj"
 
 CPU = torch.device("cpu")
 
@@ -50,10 +52,6 @@ def register(variant: str = "", **options: Value) -> list[str]:
 
     Options are part of the name, as in `zoo-local[window=32]`. The names of other variants are
     refused in the first call of a model, which names `replace`.
-
-    Raises:
-        UserError: the name or an option is unknown or invalid.
-        Unsupported: transformers is not installed, or the variant is not a function of q, k and v.
     """
     models, masks = package("modeling_utils"), package("masking_utils")
     suffix = ",".join(f"{name}={value}" for name, value in options.items())
@@ -83,10 +81,6 @@ def refuse(variant: str, *_: Any, **__: Any) -> NoReturn:
     raise Unsupported(f"{variant} is no function of queries, keys and values alone; {remedy}")
 
 
-# The attributes of the layers that `replace` finds, together with `layer_idx`.
-PROJECTIONS = "q_proj", "k_proj", "v_proj", "o_proj"
-
-
 @checked
 def replace(model: nn.Module, variant: str, *, match: str = "*", **options: Value) -> list[str]:
     """Replace the causal attention layers of a decoder in place; return their paths.
@@ -100,10 +94,6 @@ def replace(model: nn.Module, variant: str, *, match: str = "*", **options: Valu
         variant: a registered name, of a variant that decodes.
         match: a pattern of paths in the model, such as `model.layers.*.self_attn`.
         **options: options of the variant, `rotary` and `short_conv`.
-
-    Raises:
-        UserError: no layer matches, or an option is unknown or invalid.
-        Unsupported: the variant does not decode, or a layer is not causal.
     """
     if not variants.find(variant).decodes():
         raise cannot(f"generation, with the variant {variant}, which does not decode")

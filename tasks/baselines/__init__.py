@@ -44,7 +44,6 @@ def steps(task: Task, splits: Splits) -> dict[str, Fit]:
 
 
 def compute(task: Task, splits: Splits) -> dict[str, float]:
-    """All means by name."""
     return {n: value for fit in steps(task, splits).values() for n, value in fit().items()}
 
 

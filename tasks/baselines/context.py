@@ -25,10 +25,10 @@ RARE = 1e-6
 
 
 def baselines(candidates: Candidates, splits: Splits, classes: int) -> Mapping[str, Baseline]:
-    def ranks_and_positions(split: Split) -> Int[Tensor, "n a"]:
-        return ranks(split) * split.sequences.shape[1] + positions(split)
-
-    names = {"rank": ranks, "position": positions, "rank and position": ranks_and_positions}
+    names: dict[str, Keys] = {
+        "rank": ranks, "position": positions,
+        "rank and position": lambda of: ranks(of) * of.sequences.shape[1] + positions(of),
+    }  # fmt: skip
     query_positions = positions(splits["train"])
     if (query_positions == query_positions[:1]).all():
         names = {"position": positions}  # which then has one rank

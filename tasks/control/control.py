@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from typing_extensions import override
 
 from tasks.contract import Baseline, Split, SplitName, Splits, Task
 from tasks.control.environment import Environment
@@ -122,7 +121,6 @@ class Control(Task):
         self._derive(vocabulary=self.steps, max_len=3 * self.context)
         self.references()
 
-    @override
     def load(self, split: SplitName) -> Split:
         environment = self._environment()
         scale = self._scale(environment)

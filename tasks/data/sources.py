@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Int64
-from typing_extensions import override
 
 from tasks.contract import Minimum, SplitName, Task
 from tasks.data import cache
@@ -32,8 +31,6 @@ CHUNK = 1 << 16
 
 
 class CachedTask(Task):
-    """A task whose data are in the cache."""
-
     @classmethod
     def how_to_get(cls) -> str:
         """The remedy where the data are missing, for a message."""
@@ -69,14 +66,11 @@ class ImportedTask(CachedTask):
     @classmethod
     @abstractmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """The arrays to cache, the same for every form of the files.
-
-        `SPLIT_targets` has one item per example of that official split. An error of a decoder means
-        a damaged file.
-        """
+        """The arrays to cache, the same for every form of the files."""
+        # `SPLIT_targets` has one item per example of that official split. An error of a decoder
+        # means a damaged file.
 
     @classmethod
-    @override
     def how_to_get(cls) -> str:
         fetch = f"run 'harness data fetch {cls.name}', or " if cls.source.downloads else "run "
         return (
@@ -104,7 +98,6 @@ class GeneratedTask(CachedTask):
     def generate(self, workers: int) -> dict[str, np.ndarray]:
         """The arrays to cache, by that many threads: for the same options always the same."""
 
-    @override
     def _require(self, **minima: Minimum) -> None:
         super()._require(**minima)
         if self.seed >= 2**32:
@@ -120,7 +113,6 @@ class GeneratedTask(CachedTask):
                 return f"{self.key}-{digest[:16]}"
         return self.key
 
-    @override
     def arrays(self, fields: Mapping[str, str], prefix: str = "") -> list[np.ndarray]:
         if not self.is_cached():
             cache.require_writable()

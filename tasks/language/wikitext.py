@@ -19,7 +19,6 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Bool, Int, UInt8
-from typing_extensions import override
 
 from tasks.answers import NextTokens
 from tasks.contract import Split, SplitName
@@ -82,7 +81,6 @@ class WikiText(ImportedTask):
         classes = 256 if self.level == "bytes" else self.words
         self._derive(classes=classes, vocabulary=classes + 1)
 
-    @override
     def load(self, split: SplitName) -> Split:
         classes, starts = self._classes(split)
         measure = "bits-per-byte" if self.level == "bytes" else "perplexity"
@@ -90,7 +88,6 @@ class WikiText(ImportedTask):
         chosen = self.subset(split, every) if getattr(self, split) else slice(None)
         return windows(classes, starts, self.max_len, self.vocabulary, measure, chosen)
 
-    @override
     def probes(self) -> Mapping[str, Split]:
         n, test = REPEATED[self.level], replace(self, test=0).load("test")
         known = ngrams(self._classes("train")[0] + 1, n, self.vocabulary)
@@ -112,7 +109,6 @@ class WikiText(ImportedTask):
         )
         return {f"repeated {n}-grams": split} if len(split) else {}
 
-    @override
     def word(self, token: int) -> str:
         return "<start>" if token == START else self.class_name(token - 1)
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from typing_extensions import override
 
 from tasks.baselines.grey_images import PIXEL_MODELS
 from tasks.contract import Baseline, Split, SplitName
@@ -61,7 +60,6 @@ class Image(ImportedTask):
             raise UserError(f"image.size={self.size} does not divide {SIDE}; give 8, 16 or 32")
         self._derive(max_len=self.size**2)
 
-    @override
     def load(self, split: SplitName) -> Split:
         fields = {"pixels": f"uint8 n {PIXELS}", "targets": "uint8 n"}
         pixels, targets = self.arrays(fields, official(split))

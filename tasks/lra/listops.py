@@ -18,7 +18,6 @@ from typing import SupportsInt
 
 import numpy as np
 from jaxtyping import UInt8
-from typing_extensions import override
 
 from tasks.baselines import listops as shallow
 from tasks.contract import SPLITS, Baseline, Split, SplitName
@@ -54,7 +53,6 @@ class TreeTask(CachedTask):
     classes = 10
     vocabulary = 1 + len(WORDS)
 
-    @override
     def load(self, split: SplitName) -> Split:
         corpus = Corpus(*self.arrays(FIELDS, split))
         return corpus.split(self.subset(split, np.arange(len(corpus))), self.max_len, 0)
@@ -91,7 +89,6 @@ class ListOps(TreeTask, GeneratedTask):
     def __post_init__(self) -> None:
         self._require(min_len=0, max_len=(self.min_len + 2, f"2 above min_len={self.min_len}"))
 
-    @override
     def generate(self, workers: int) -> dict[str, np.ndarray]:
         needed, empty_blocks = self.train + self.dev + self.test, 0
         distinct: dict[bytes, int] = {}
@@ -149,7 +146,6 @@ class OfficialListOps(TreeTask, ImportedTask):
     test: int = 2_000
 
     @classmethod
-    @override
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
         arrays = {}
         for file in files:

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
-from typing_extensions import override
 
 from tasks.baselines.grey_images import DISC_MODELS
 from tasks.contract import SPLITS, Baseline, Split, SplitName
@@ -58,7 +57,6 @@ class SnakeTask(CachedTask):
     images = True
     labels = ("two snakes", "one snake")
 
-    @override
     def load(self, split: SplitName) -> Split:
         fields = {"pixels": f"uint8 n {self.max_len}", "targets": "uint8 n"}
         pixels, targets = map(torch.from_numpy, self.arrays(fields, split))
@@ -101,7 +99,6 @@ class Pathfinder(SnakeTask, GeneratedTask):
         self._derive(max_len=self.size**2)
         self._require()
 
-    @override
     def generate(self, workers: int) -> dict[str, np.ndarray]:
         total = self.train + self.dev + self.test
         pixels = np.empty((total, self.size, self.size), np.uint8)
@@ -170,7 +167,6 @@ class OfficialPathfinder(SnakeTask, ImportedTask):
     test: int = 20_000
 
     @classmethod
-    @override
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
         images: dict[str, UInt8[np.ndarray, "h h"]] = {}
         lists: dict[int, list[tuple[str, int]]] = {}

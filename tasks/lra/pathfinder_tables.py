@@ -103,6 +103,8 @@ def drawing_tables(size: int, contour: int, margin: int, distractors: bool = Tru
     fits = [_fit(mask, scale.paddle + margin) for mask in masks[:ANGLES]]
     longest = max(map(len, fits))
     growth = np.concatenate([compass, toward])
+    turn = np.abs(np.arctan2(*growth.T)[:, None] - np.arctan2(*toward.T))
+    turn = np.minimum(np.minimum(turn, 2 * pi - turn) * scale.continuity, pi / 2)
     distractor_contour = contour // 3
     return Tables(
         size=size, contour=contour, distractor_contour=distractor_contour,
@@ -113,7 +115,7 @@ def drawing_tables(size: int, contour: int, margin: int, distractors: bool = Tru
         fits=np.stack([np.pad(row, ((0, longest - len(row)), (0, 0))) for row in fits]),
         onset=scale.paddle * compass, joints=(scale.paddle + margin) * reversed_compass,
         pivots=(scale.paddle + 2 * margin) * growth,
-        turns=_turns(growth, toward, scale.continuity),
+        turns=np.cos(turn).round(12) ** 2,
         near=np.argwhere(_disc(margin)) - margin, discs=_discs(scale.radius),
     )  # fmt: skip
 
@@ -168,14 +170,6 @@ def _fit(mask: UInt8[np.ndarray, "w w"], reach: int) -> Int64[np.ndarray, "k 2"]
     corners = ((-1, -1), (-1, 1), (1, -1), (1, 1))
     inside_corners = all((offsets * corner <= 0).all(axis=1).any() for corner in corners)
     return offsets if inside_corners else offsets[:0]
-
-
-def _turns(
-    growth: Float64[np.ndarray, "r 2"], toward: Float64[np.ndarray, "j 2"], continuity: float
-) -> Float64[np.ndarray, "r j"]:
-    turn = np.abs(np.arctan2(*growth.T)[:, None] - np.arctan2(*toward.T))
-    folded = np.minimum(turn, 2 * pi - turn)
-    return np.cos(np.minimum(folded * continuity, pi / 2)).round(12) ** 2
 
 
 def _discs(radius: float) -> UInt8[np.ndarray, "o o o o"]:

@@ -21,7 +21,6 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from typing_extensions import override
 
 from tasks.contract import Split, SplitName
 from tasks.data.corpus import FIELDS, FIRST_BYTE, ByteTask, Corpus, in_split, official
@@ -59,7 +58,6 @@ class Text(ByteTask, ImportedTask):
     def __post_init__(self) -> None:
         require_at_least(1, "text", max_len=self.max_len)
 
-    @override
     def load(self, split: SplitName) -> Split:
         corpus = Corpus(*self.arrays(FIELDS, official(split)))
         members = in_split(corpus.targets, split, corpus.repeats(), in_blocks=True)

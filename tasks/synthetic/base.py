@@ -113,7 +113,6 @@ class SyntheticTask(Task):
         targets = torch.from_numpy(examples.targets)
         return Split.single(tokens, lengths, targets, positions, self.answers)
 
-    @override
     def _require(self, **minima: Minimum) -> None:
         super()._require(**minima)
         if self.vocabulary > 2**15:  # tokens are stored in 16 bits

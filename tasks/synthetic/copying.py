@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
-from typing_extensions import override
 
 from tasks.registry import tasks
 from tasks.synthetic.base import FIRST_SYMBOL, Examples, Stream, SymbolTask
@@ -35,7 +34,6 @@ class CopyTask(SymbolTask):
         super().__post_init__()
         self._require(count=1, max_len=(2 * self.count, f"2 for each of count={self.count}"))
 
-    @override
     def draw(self, stream: Stream, count: int) -> Examples:
         targets = stream.integers(self.symbols, count, self.count)
         sequences = np.full((count, self.max_len), BLANK, np.int64)
@@ -61,7 +59,6 @@ class Copying(CopyTask):
         "moves tokens, and selects none by what they are."
     )
 
-    @override
     def symbol_positions(self, stream: Stream, count: int) -> Int[np.ndarray, "n count"]:
         return np.broadcast_to(np.arange(self.count), (count, self.count))
 
@@ -78,6 +75,5 @@ class SelectiveCopying(CopyTask):
         "32 tokens with 4 of 8 symbols, and 40 % at the defaults."
     )
 
-    @override
     def symbol_positions(self, stream: Stream, count: int) -> Int[np.ndarray, "n count"]:
         return np.sort(stream.distinct(self.count, self.max_len - self.count, count), axis=1)

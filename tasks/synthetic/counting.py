@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from typing_extensions import override
 
 from tasks.answers import Number
 from tasks.baselines import tokens
@@ -54,7 +53,6 @@ class Adding(SyntheticTask):
         self._derive(vocabulary=1 + 2 * self.levels)
         self._require(max_len=2, levels=2)
 
-    @override
     def draw(self, stream: Stream, count: int) -> Examples:
         numbers = stream.integers(self.levels, count, self.max_len)
         half = self.max_len // 2
@@ -103,7 +101,6 @@ class Majority(SyntheticTask):
             "same counts in train": partial(tokens.same_in_train, counts),
         }
 
-    @override
     def draw(self, stream: Stream, count: int) -> Examples:
         symbols = stream.integers(self.symbols, count, self.max_len)
         counts = np.stack([(symbols == symbol).sum(1) for symbol in range(self.symbols)], axis=1)
@@ -142,7 +139,6 @@ class Histogram(SyntheticTask):
         reason = f"the number of symbols that max_len={self.max_len} tokens can have"
         self._require(max_len=2, most=2, symbols=(self.max_len, reason))
 
-    @override
     def draw(self, stream: Stream, count: int) -> Examples:
         counts = 1 + stream.integers(self.most, count, self.max_len)
         ends = np.minimum(counts.cumsum(1), self.max_len)
@@ -187,7 +183,6 @@ class Scaling(SyntheticTask):
     def __post_init__(self) -> None:
         self._require(max_len=1, vocabulary=2)
 
-    @override
     def draw(self, stream: Stream, count: int) -> Examples:
         sequences = 1 + stream.integers(self.vocabulary - 1, count, self.max_len)
         return Examples(sequences, stream.integers(self.classes, count))

@@ -16,7 +16,6 @@ from itertools import permutations
 import numpy as np
 from jaxtyping import Float64, Int
 from torch import Tensor
-from typing_extensions import override
 
 from tasks.answers import SomeClasses
 from tasks.contract import NO_ANSWER, SPLITS, Split, SplitName, Task
@@ -72,12 +71,10 @@ class FuzzyRecall(SyntheticTask):
             max_len=(4 * self.motif, f"two pairs of motif={self.motif}"),
         )  # fmt: skip
 
-    @override
     def load(self, split: SplitName) -> Split:
         stream = Stream(self.seed, SPLITS.index(split))
         return self.split_of(self.draw(stream, getattr(self, split), train=split == "train"))
 
-    @override
     def draw(self, stream: Stream, count: int, *, train: bool = True) -> Examples:
         every = np.full((count, self.max_len + 1), PAD, np.int64)
         targets = np.full((count, self.max_len + 1), NO_ANSWER, np.int64)
@@ -141,7 +138,6 @@ class FuzzyRecall(SyntheticTask):
         kinds = zip("kvn", self._kinds, strict=True)
         return next((f"{k}{1 + of.index(token)}" for k, of in kinds if token in of), "pad")
 
-    @override
     def class_name(self, target: int) -> str:
         return self.word(target)
 
@@ -191,7 +187,6 @@ class Memorise(SyntheticTask):
         self._derive(classes=self.vocabulary // 2)
         self._require(max_len=2, vocabulary=(4, "two keys and two values"))
 
-    @override
     def draw(self, stream: Stream, count: int) -> Examples:
         different = self.vocabulary - self.classes
         keys = stream.integers(different, count, self.max_len // 2)
@@ -205,7 +200,6 @@ class Memorise(SyntheticTask):
     def word(self, token: int) -> str:
         return f"k{token}" if token else "?"
 
-    @override
     def class_name(self, target: int) -> str:
         return f"v{target}"
 
@@ -236,7 +230,6 @@ class Compression(SymbolTask):
         super().__post_init__()
         self._require(max_len=(2, "a symbol and the last token"))
 
-    @override
     def draw(self, stream: Stream, count: int) -> Examples:
         symbols = stream.integers(self.symbols, count, self.max_len - 1)
         sequences = np.full((count, self.max_len), END, np.int64)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
-from typing_extensions import override
 
 from tasks.answers import SomeClasses
 from tasks.contract import NO_ANSWER, SPLITS, Baseline, Split, SplitName
@@ -88,11 +87,9 @@ class Recall(SyntheticTask):
     def probed(self) -> tuple[Rung, ...]:
         return (*self.trained, *(rungs(self.beyond, "beyond") if self.beyond else ()))
 
-    @override
     def length(self, split: SplitName) -> int:
         return max(rung.tokens for rung in self.trained)
 
-    @override
     def load(self, split: SplitName) -> Split:
         equal = ",".join(f"{rung.pairs}/{rung.tokens}" for rung in self.trained)
         task = self if split == "train" else replace(self, mixture=equal)
@@ -115,12 +112,10 @@ class Recall(SyntheticTask):
             np.repeat([rung.tokens for rung in self.trained], counts),
         )
 
-    @override
     def groups(self, split: Split) -> Mapping[str, Bool[Tensor, " n"]]:
         pairs, tokens = self.answers.counted(split.targets).sum(1), split.example_lengths()
         return {r.name: (pairs == r.pairs) & (tokens == r.tokens) for r in self.trained}
 
-    @override
     def probes(self) -> Mapping[str, Split]:
         return {
             rung.name: self.split_of(self._problem(rung).draw(Stream(self.seed, n), self.probe))
@@ -137,7 +132,6 @@ class Recall(SyntheticTask):
     def word(self, token: int) -> str:
         return self._problem(self.trained[0]).word(token)
 
-    @override
     def class_name(self, target: int) -> str:
         return f"v{target}"
 
@@ -178,11 +172,9 @@ class Overwrite(Recall):
         require_at_least(2, "overwrite", writes=self.writes)
         super().__post_init__()
 
-    @override
     def shallow_baselines(self) -> Mapping[str, Baseline]:
         return {"any value of the key": lambda _: 1 / self.writes}
 
-    @override
     def _problem(self, rung: Rung) -> MultiQueryRecall:
         return Rewritten(
             max_len=rung.tokens, pairs=rung.pairs, writes=self.writes, vocabulary=self.vocabulary,

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Bool, Int
 from torch import Tensor
-from typing_extensions import override
 
 from tasks.baselines import context
 from tasks.contract import NO_ANSWER, Baseline, Split
@@ -52,7 +51,6 @@ class Induction(SymbolTask):
         least = 2 * self.specials + 1, f"2 for each of specials={self.specials} and 1 more"
         self._require(symbols=2, specials=1, max_len=least)
 
-    @override
     def draw(self, stream: Stream, count: int) -> Examples:
         symbols = stream.integers(self.symbols, count, self.max_len)
         # A symbol follows each special token, before the last position.
@@ -142,7 +140,6 @@ class MultiQueryRecall(SyntheticTask):
 
     @property
     def written(self) -> int:
-        """Pairs of an example."""
         return self.pairs * self.writes
 
     def __post_init__(self) -> None:
@@ -158,7 +155,6 @@ class MultiQueryRecall(SyntheticTask):
         tokens = 2 * written + 2 * pairs, f"{more} {each}"
         self._require(pairs=1, max_len=tokens, vocabulary=least)
 
-    @override
     def draw(self, stream: Stream, count: int) -> Examples:
         keys = 1 + stream.distinct(self.pairs, self.classes - 1, count)
         written, values = keys, stream.distinct(self.written, self.classes, count)
@@ -200,6 +196,5 @@ class MultiQueryRecall(SyntheticTask):
             return "0"
         return f"k{token}" if token < self.classes else self.class_name(token - self.classes)
 
-    @override
     def class_name(self, target: int) -> str:
         return f"v{target}"

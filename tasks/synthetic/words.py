@@ -16,7 +16,6 @@ from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
-from typing_extensions import override
 
 from tasks.contract import Baseline, Split, SplitName
 from tasks.registry import tasks
@@ -62,11 +61,9 @@ class WordProblem(SyntheticTask):
         task = self if length == self.max_len else replace(self, max_len=length)
         return SyntheticTask.load(task, split)
 
-    @override
     def length(self, split: SplitName) -> int:
         return self.train_len if split == "train" else self.max_len
 
-    @override
     def draw(self, stream: Stream, count: int) -> Examples:
         elements = stream.integers(self.classes, count, self.max_len)
         table, product = self.products(), np.zeros(count, np.int64)

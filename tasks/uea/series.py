@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int64, UInt8
-from typing_extensions import override
 
 from tasks.baselines import rocket
 from tasks.contract import Baseline, Split, SplitName, Task
@@ -47,7 +46,6 @@ PerChannel = Float64[np.ndarray, " f"]
 class Signals(Task):
     vocabulary = 0
 
-    @override
     def load(self, split: SplitName) -> Split:
         series, targets = self._filled("train")
         mean, deviation = scale_of(series)
@@ -123,7 +121,6 @@ class SeriesTask(ImportedTask, Signals):
             raise UserError(f"{files.location} has other classes than TRAIN; get both again")
         return arrays
 
-    @override
     def _series(self, part: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
         fields = {"values": f"float32 v {self.channels}", "ends": "int64 s", "targets": "uint8 s"}
         values, ends, targets = self.arrays(fields, part)
@@ -195,7 +192,6 @@ class SeriesFolder(Signals):
     def class_name(self, target: int) -> str:
         return _read(*_files(self.path))[0].labels[target]
 
-    @override
     def _series(self, part: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
         found = _read(*_files(self.path))[part == "test"]
         return found.series, np.array(found.targets, np.uint8)

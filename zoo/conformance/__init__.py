@@ -14,18 +14,14 @@ import torch
 
 from zoo.conformance import (
     causality,
-    cost,
+    claimed,
     determinism,
     gradients,
-    identities,
-    losses,
     mixing,
-    modules,
     numerics,
     packed,
     padding,
     recurrence,
-    rejections,
     transforms,
 )
 from zoo.conformance.configuration import Configuration, Outcome
@@ -53,21 +49,16 @@ __all__ = [
 
 
 class Check(NamedTuple):
-    """One check: its group, its name, the function, and which configurations it applies to.
-
-    It applies to those with the claim `needs`, and to those without the claim `unless`; `fast` is
-    whether it takes less than a second for most variants.
-    """
+    """One check: its group, its name, the function, and which configurations it applies to."""
 
     group: str
     name: str
     run: Callable[[Configuration], Outcome]
-    needs: str = ""
-    unless: str = ""
-    fast: bool = True
+    needs: str = ""  # A claim of those that it applies to
+    unless: str = ""  # A claim of those that it does not apply to
+    fast: bool = True  # It takes less than a second for most variants
 
     def applies(self, configuration: Configuration) -> bool:
-        """Return whether it applies to that form of a variant."""
         of = claims(configuration)
         return bool(of.get(self.needs, True)) and not of.get(self.unless, False)
 
@@ -103,7 +94,7 @@ def claims(configuration: Configuration) -> dict[str, object]:
         "causal": causal,
         "crosses": configuration.crosses,
         "decodes": configuration.variant.decodes() and causal,
-        "identities": bool(identities.of(configuration)),
+        "identities": bool(claimed.identities_of(configuration)),
         "packs": packs,
         "packs and decodes": packs and configuration.variant.decodes() and causal,
         "recurrent": traits.recurrent and causal,
@@ -127,7 +118,7 @@ CHECKS: tuple[Check, ...] = (
     Check("gradients", "gradients, fp32 and bf16", gradients.check_precisions),
     Check("gradients", "gradients, backward under autocast", gradients.check_autocast),
     Check("gradients", "second derivatives", gradients.check_second),
-    Check("gradients", "auxiliary loss does not dominate", losses.check_dominance, needs="losses"),
+    Check("gradients", "auxiliary loss does not dominate", claimed.check_dominance, needs="losses"),
     Check("padding", "padding invariance", padding.check_invariance),
     Check("padding", "padding invariance, long inputs", padding.check_long, fast=False),
     Check("padding", "truncation equivalence", padding.check_truncation),
@@ -147,22 +138,22 @@ CHECKS: tuple[Check, ...] = (
     Check("receptive field", "position sensitivity", mixing.check_position_sensitivity),
     Check("receptive field", "causal receptive field", mixing.check_causal_form, needs="causal"),
     Check("receptive field", "cross-attention", mixing.check_cross_attention, needs="crosses"),
-    Check("rejections", "rejects causal", rejections.check_causal, unless="causal form"),
-    Check("rejections", "rejects bidirectional", rejections.check_form, unless="bidirectional"),
-    Check("rejections", "rejects cross-attention", rejections.check_context, unless="cross"),
-    Check("rejections", "rejects recurrence", rejections.check_recurrence, unless="decodes"),
-    Check("rejections", "rejects non-boolean mask", rejections.check_mask),
-    Check("identities", "identities", identities.check_identities, needs="identities"),
+    Check("rejections", "rejects causal", claimed.check_causal, unless="causal form"),
+    Check("rejections", "rejects bidirectional", claimed.check_form, unless="bidirectional"),
+    Check("rejections", "rejects cross-attention", claimed.check_context, unless="cross"),
+    Check("rejections", "rejects recurrence", claimed.check_recurrence, unless="decodes"),
+    Check("rejections", "rejects non-boolean mask", claimed.check_mask),
+    Check("identities", "identities", claimed.check_identities, needs="identities"),
     Check("determinism", "eval is deterministic", determinism.check_eval),
     Check("determinism", "no dropout in eval", determinism.check_dropout),
     Check("determinism", "seeded determinism", determinism.check_seed),
     Check("determinism", "train equals eval", determinism.check_modes, unless="stochastic"),
     Check("determinism", "no_grad equals grad", determinism.check_without_gradients),
     Check("determinism", "declared dropout", determinism.check_declared_dropout),
-    Check("state", "declared losses", losses.check_declared_losses),
+    Check("state", "declared losses", claimed.check_declared_losses),
     Check("state", "side-effect-free forward", determinism.check_side_effects),
     Check("state", "state_dict round trip", determinism.check_state_dict),
-    Check("state", "linear layers are called", modules.check_called),
+    Check("state", "linear layers are called", transforms.check_called),
     Check("transforms", "compiles", transforms.check_compile, fast=False),
     Check("transforms", "export", transforms.check_export, fast=False),
     Check("transforms", "vmap", transforms.check_vmap),
@@ -170,8 +161,8 @@ CHECKS: tuple[Check, ...] = (
     Check("recurrence", "prefill equals steps", recurrence.check_prefill, needs="decodes"),
     Check("recurrence", "constant-size state", recurrence.check_state_size, needs="recurrent"),
     Check("recurrence", "side-effect-free step", recurrence.check_side_effects, needs="decodes"),
-    Check("linear cost", "linear FLOPs", cost.check_flops, needs="linear", fast=False),
-    Check("linear cost", "linear memory", cost.check_memory, needs="linear", fast=False),
+    Check("linear cost", "linear FLOPs", claimed.check_flops, needs="linear", fast=False),
+    Check("linear cost", "linear memory", claimed.check_memory, needs="linear", fast=False),
 )
 
 
@@ -217,13 +208,7 @@ def require_check(name: str, where: str = "") -> None:
 def checks_for(
     configuration: Configuration, *, fast: bool = False, only: Collection[str] = ()
 ) -> Iterator[Check]:
-    """The checks that apply to a form of a variant, in order.
-
-    Args:
-        configuration: the form.
-        fast: leave out the checks that are not fast: long inputs, large batches, the compiler.
-        only: the names of the checks to select from; all, if empty.
-    """
+    """The checks that apply to a form, in order: the `fast` ones, those of the names in `only`."""
     return (
         check
         for check in CHECKS
@@ -234,12 +219,9 @@ def checks_for(
 
 
 def run(check: Check, configuration: Configuration) -> Result:
-    """Run one check; any error that the variant raises is a failure.
+    """Run one check; any error that the variant raises is a failure, but for Ctrl-C.
 
     The random generator starts from the same seed in every check; the caller's state is restored.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C, which ends the checks. A variant that raises it ends them, too.
     """
     try:
         with torch.random.fork_rng(devices=[]):
@@ -255,7 +237,6 @@ def run(check: Check, configuration: Configuration) -> Result:
 
 
 def examine(configuration: Configuration) -> Iterator[Result]:
-    """Run every check that applies."""
     return (run(check, configuration) for check in checks_for(configuration))
 
 
@@ -287,9 +268,6 @@ def check(variant: Variant, **options: Value) -> list[Result]:
     Returns:
         One result per check and form, each with `check`, `variant` (its name and form), `passed`
         and `detail`.
-
-    Raises:
-        UserError: the variant is unknown or cannot be built with these options.
     """
     return [
         result

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from zoo.conformance.configuration import SETTINGS, Configuration, Outcome, Setting
-from zoo.conformance.leaks import Leak, gradient_leak, value_leak, verdict
+from zoo.conformance.leaks import Leak, gradient_leak, value_leak, without_leaks
 from zoo.conformance.tensors import LENGTH, LONG, LONGER, SCATTERED, output, random_tokens
 from zoo.contract import Attention
 
@@ -24,22 +24,10 @@ TRUNCATIONS = (1, 41, 64, 65, 128, LENGTH - 1)
 EFFECT = "outputs depend on later tokens by"
 
 
-def check_every_pair(configuration: Configuration) -> Outcome:
-    """No output depends on a later token, in value or in gradient, whichever positions they have.
-
-    In each sample the tokens from another border on are replaced, padded or left out.
-    """
-    exact = [setting for setting in SETTINGS if setting.dtype == torch.float64]
-    return verdict(_leaks, configuration, EFFECT, exact)
-
-
-def check_long(configuration: Configuration) -> Outcome:
-    """The same with more than 1,000 and 2,000 tokens, for some borders, in both modes."""
-    settings = Setting(), Setting(training=True)
-    return verdict(_long_leaks, configuration, EFFECT, settings)
-
-
-def _leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+@without_leaks(EFFECT, [setting for setting in SETTINGS if setting.dtype == torch.float64])
+def check_every_pair(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    """No output depends on a later token, in value or in gradient, whatever their positions."""
+    # In each sample the tokens from another border on are replaced, padded or left out.
     layer, draws = configuration.layer_for(setting), configuration.draws(setting)
     for borders in torch.arange(1, LENGTH + 1).split(COPIES):
         leaks = _leaks_across(borders, LENGTH, layer, setting, draws)
@@ -50,7 +38,9 @@ def _leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
         yield from _shorter_inputs(layer, setting)
 
 
-def _long_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+@without_leaks(EFFECT, (Setting(), Setting(training=True)))
+def check_long(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    """The same with more than 1,000 and 2,000 tokens, for some borders, in both modes."""
     draws = configuration.draws(setting)
     for length, borders in LONG_BORDERS.items():
         layer = configuration.layer_for(setting, max_len=length)

@@ -88,13 +88,7 @@ class Configuration:
 
     @property
     def traits(self) -> Traits:
-        """The claims of the variant."""
         return self.variant.traits
-
-    @property
-    def repeats(self) -> bool:
-        """Return whether this is the causal form of a variant with a bidirectional form."""
-        return self.causal and self.traits.bidirectional
 
     @property
     def crosses(self) -> bool:
@@ -103,7 +97,6 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """The name, followed by ", causal" for the causal form."""
         return f"{self.name}, causal" if self.causal else self.name
 
     def layer(self, *, seed: int = 1, **changes: Any) -> Attention:
@@ -113,7 +106,6 @@ class Configuration:
             return self.variant(Size(**size | changes), **self.options).double()
 
     def layer_for(self, setting: Setting, **changes: Any) -> Attention:
-        """A layer as `setting` describes it; `changes` are other fields of its size."""
         fields = "rotary", "heads", "dropout", "short_conv", "dim", "max_len"
         size = {name: getattr(setting, name) for name in fields}
         return self.layer(**size | changes).to(setting.dtype).train(setting.training)
@@ -130,10 +122,8 @@ class Configuration:
         return setting._replace(rotary=False, dim=even)
 
     def draws(self, setting: Setting) -> bool:
-        """Return whether outputs in `setting` depend on random numbers.
-
-        Inputs of another length, batch or padding may then draw other numbers.
-        """
+        """Return whether outputs in `setting` depend on random numbers."""
+        # Inputs of another length, batch or padding may then draw other numbers.
         return setting.training and (self.traits.stochastic or setting.dropout > 0)
 
 

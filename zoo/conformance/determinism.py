@@ -50,10 +50,8 @@ def check_dropout(configuration: Configuration) -> Outcome:
 
 
 def check_declared_dropout(configuration: Configuration) -> Outcome:
-    """Dropout changes training outputs, if `drops_weights` says so, and not their mean over seeds.
-
-    The mean is of a variant that is not stochastic: a slope of 1 to the output without dropout.
-    """
+    """Dropout changes training outputs if `drops_weights` says so, not their mean over seeds."""
+    # The mean is of a variant that is not stochastic: a slope of 1 to the output without dropout.
     masks = SCATTERED[2:].expand(DRAWS, -1), None
     outcomes = [_dropped(configuration, mask) for mask in masks]
     return min(outcomes, key=lambda outcome: outcome.passed)
@@ -137,10 +135,8 @@ def check_without_gradients(configuration: Configuration) -> Outcome:
 
 
 def check_side_effects(configuration: Configuration) -> Outcome:
-    """A forward pass writes to no attribute, parameter, buffer, token, mask, class or module.
-
-    Nor does it set the seed of the random generator.
-    """
+    """A forward pass writes to no attribute, parameter, buffer, token, mask, class or module."""
+    # Nor does it set the seed of the random generator.
     changed: set[str] = set()
     mask = torch.cat([SCATTERED, torch.zeros_like(SCATTERED[:1])])
     for training, gradients in product((True, False), repeat=2):

@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, Setting
-from zoo.conformance.numerics import LOW_PRECISIONS
-from zoo.conformance.overflow import cause
+from zoo.conformance.numerics import LOW_PRECISIONS, cause
 from zoo.conformance.tensors import (
     LENGTH,
     LONG,
@@ -53,10 +52,8 @@ STEP = 1e-7  # The step of finite differences: few arguments of a ReLU change th
 
 
 def check_parameters(configuration: Configuration) -> Outcome:
-    """Each parameter, and its part of each head, gets a gradient that is finite and not zero.
-
-    It is the same whatever else requires one, and after other forward passes.
-    """
+    """Each parameter, and its part of each head, gets a gradient that is finite and not zero."""
+    # It is the same whatever else requires one, and after other forward passes.
     count, missing, differ = 0, set[str](), set[str]()
     cases = *product((4, 0), (padding_masks()[0], None), (LENGTH,)), (0, None, LONG)
     for taps, mask, n in cases:
@@ -126,10 +123,8 @@ def _gradients_of(
 
 
 def check_finite_differences(configuration: Configuration) -> Outcome:
-    """Gradients of outputs and losses equal finite differences, padded or not, in both modes.
-
-    A difference at a small size raises `GradcheckError`.
-    """
+    """Gradients of outputs and losses equal finite differences, padded or not, in both modes."""
+    # A difference at a small size raises `GradcheckError`.
     layer, mask = configuration.layer(max_len=8, dim=4), torch.ones(2, 6, dtype=torch.bool)
     mask[1, 4:] = False
     x = (0.7 * random_tokens(2, 6, dim=4)).requires_grad_()
@@ -208,10 +203,8 @@ def _errors(
 
 
 def check_second(configuration: Configuration) -> Outcome:
-    """Gradients with `create_graph` equal those without, and their derivatives finite differences.
-
-    A layer whose gradients can be differentiated once raises an error instead.
-    """
+    """Gradients with `create_graph` equal those without, their derivatives finite differences."""
+    # A layer whose gradients can be differentiated once raises an error instead.
     layer, x = configuration.layer(max_len=CREATED), random_tokens(1, CREATED).requires_grad_()
     inputs, call = _function(layer, x, None)
 
@@ -236,10 +229,8 @@ def check_second(configuration: Configuration) -> Outcome:
 
 
 def check_precisions(configuration: Configuration) -> Outcome:
-    """Gradients in fp32, in bf16 and under autocast agree with those in fp64.
-
-    Compared is the relative error that a quarter of the rows of a parameter exceeds.
-    """
+    """Gradients in fp32, in bf16 and under autocast agree with those in fp64."""
+    # Compared is the relative error that a quarter of the rows of a parameter exceeds.
     mode, details, passed = not configuration.traits.stochastic, [], True
     for setting, _, bound in LOW_PRECISIONS:
         pair = setting._replace(training=mode), Setting(training=mode)
@@ -256,11 +247,9 @@ def check_precisions(configuration: Configuration) -> Outcome:
 
 
 def check_half(configuration: Configuration) -> Outcome:
-    """fp16 modules, and autocast to fp16, agree with fp32 at inputs of 30 standard deviations.
-
-    It passes if results in fp32 exceed the largest number of fp16. The effect of tokens that are
-    rounded to fp16 bounds the error, if it is large.
-    """
+    """fp16 modules, and autocast to fp16, agree with fp32 at inputs of 30 standard deviations."""
+    # It passes if results in fp32 exceed the largest number of fp16. The effect of tokens that are
+    # rounded to fp16 bounds the error, if it is large.
     mode, details, passed = not configuration.traits.stochastic, [], True
     exact = Setting(training=mode, dtype=torch.float32)
     output, *gradients = _results(configuration, exact, scale=LARGE)

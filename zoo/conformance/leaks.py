@@ -9,6 +9,8 @@ from torch import Tensor
 from zoo.conformance.configuration import SETTINGS, Configuration, Outcome, Setting
 from zoo.conformance.tensors import random_tokens
 
+Check = Callable[[Configuration], Outcome]
+
 
 class Leak(NamedTuple):
     size: float  # Relative to the largest entry
@@ -47,21 +49,27 @@ def _largest(sizes: Tensor, where: str, labels: Tensor | None) -> Leak:
     return Leak(sizes[sample, token].item(), where.format(sample=label, token=token))
 
 
-def verdict(
-    leaks: Callable[[Configuration, Setting], Iterator[Leak]], configuration: Configuration,
-    effect: str, settings: Iterable[Setting] = SETTINGS,
-) -> Outcome:  # fmt: skip
-    # The detail names the largest leak, relative to what is allowed.
-    worst, largest = Setting(), Leak(0.0, "")
-    for setting in map(configuration.accepted, settings):
-        for leak in leaks(configuration, setting):
-            if leak.size / setting.rounding > largest.size / worst.rounding:
-                worst, largest = setting, leak
-        if largest.size > worst.rounding:
-            break
-    passed = largest.size <= worst.rounding
-    detail = f"{effect} {largest.size:.2g} in {worst}, at most {worst.rounding:.0e} allowed"
-    return Outcome(passed, detail if passed else f"{detail}; {largest.where}")
+def without_leaks(
+    effect: str, settings: Iterable[Setting] = SETTINGS
+) -> Callable[[Callable[[Configuration, Setting], Iterator[Leak]]], Check]:
+    # A decorator: the check of a function that yields leaks in a setting. The detail names the
+    # largest one, relative to what is allowed.
+    def decorate(leaks: Callable[[Configuration, Setting], Iterator[Leak]]) -> Check:
+        def check(configuration: Configuration) -> Outcome:
+            worst, largest = Setting(), Leak(0.0, "")
+            for setting in map(configuration.accepted, settings):
+                for leak in leaks(configuration, setting):
+                    if leak.size / setting.rounding > largest.size / worst.rounding:
+                        worst, largest = setting, leak
+                if largest.size > worst.rounding:
+                    break
+            passed = largest.size <= worst.rounding
+            detail = f"{effect} {largest.size:.2g} in {worst}, at most {worst.rounding:.0e} allowed"
+            return Outcome(passed, detail if passed else f"{detail}; {largest.where}")
+
+        return check
+
+    return decorate
 
 
 def separating_masks(count: int) -> Tensor:

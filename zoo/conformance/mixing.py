@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, Setting
-from zoo.conformance.leaks import Leak, verdict
+from zoo.conformance.leaks import Leak, without_leaks
 from zoo.conformance.tensors import LENGTH, distance, function_of, output, poison, random_tokens
 from zoo.registry import UserError
 
 IGNORED = 1e-6  # A change of outputs that is no effect of the tokens that were changed
-
 
 CONTEXTS = (20, 1), (20, 7), (20, 20), (37, 33), (9, LENGTH)
 
@@ -28,10 +27,8 @@ def report_token_mixing(configuration: Configuration) -> Outcome:
 
 
 def check_position_sensitivity(configuration: Configuration) -> Outcome:
-    """Under rotary positions, other outputs change if two neighbouring tokens are exchanged.
-
-    In the bidirectional form equal tokens have different outputs: the query has a position, too.
-    """
+    """Under rotary positions, other outputs change if two neighbouring tokens are exchanged."""
+    # In the bidirectional form equal tokens have different outputs: the query has a position, too.
     try:
         layer, x = configuration.layer(rotary=True).eval(), random_tokens(1)
     except UserError as error:
@@ -56,10 +53,8 @@ def check_position_sensitivity(configuration: Configuration) -> Outcome:
 
 
 def check_causal_form(configuration: Configuration) -> Outcome:
-    """A later output that depends on a token in the bidirectional form does in the causal form.
-
-    Each output depends on its token, also where there is no bidirectional form.
-    """
+    """A later output that depends on a token in the bidirectional form does in the causal form."""
+    # Each output depends on its token, also where there is no bidirectional form.
     # Without a bidirectional form, the causal one is compared with itself.
     other = replace(configuration, causal=not configuration.traits.bidirectional)
     missing, dependent, own_token = 0, 0, True
@@ -74,12 +69,9 @@ def check_causal_form(configuration: Configuration) -> Outcome:
     return Outcome(own_token and missing == 0, f"{detail} form only")
 
 
-def check_cross_attention(configuration: Configuration) -> Outcome:
+@without_leaks("outputs depend wrongly on the context by")
+def check_cross_attention(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
     """Outputs depend on the real tokens of a context of any length, and not on its padding."""
-    return verdict(_context_leaks, configuration, "outputs depend wrongly on the context by")
-
-
-def _context_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
     setting = setting._replace(short_conv=0)
     layer, draws = configuration.layer_for(setting), configuration.draws(setting)
     for n, m in CONTEXTS:

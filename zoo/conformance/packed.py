@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from zoo.conformance.configuration import SETTINGS, Configuration, Outcome, Setting
-from zoo.conformance.leaks import Leak, verdict
-from zoo.conformance.rejections import raises
+from zoo.conformance.claimed import rejection
+from zoo.conformance.configuration import SETTINGS, Configuration, Setting
+from zoo.conformance.leaks import Leak, without_leaks
 from zoo.conformance.tensors import LENGTH, distance, probe_loss, random_tokens
-from zoo.contract import Attended, Unsupported
+from zoo.contract import Attended
 
 EXACT = tuple(s._replace(rounding=1e-10) for s in SETTINGS if s.dtype == torch.float64)
 
@@ -25,24 +25,15 @@ PADDED = (torch.tensor([[41], [30], [38]]) > TOKEN % 41) & (TOKEN < 290)
 
 EFFECT = "packed and separate sequences differ by"
 
+# A form that is known to treat padding or batches wrongly refuses segments.
+check_refusal = rejection(
+    "accepted segments", lambda layer: layer(random_tokens(2, 20), segments=SEGMENTS[1:, :20])
+)
 
-def check_packed(configuration: Configuration) -> Outcome:
+
+@without_leaks(EFFECT, EXACT)
+def check_packed(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
     """Outputs and gradients equal every sequence alone, and losses a batch of all sequences."""
-    return verdict(_differences, configuration, EFFECT, EXACT)
-
-
-def check_prefill(configuration: Configuration) -> Outcome:
-    """A packed prompt, and one that continues its state, equal prompts of every sequence alone."""
-    return verdict(_prefilled, configuration, EFFECT, EXACT[:3])
-
-
-def check_refusal(configuration: Configuration) -> Outcome:
-    """A form that is known to treat padding or batches wrongly refuses segments."""
-    layer, x = configuration.layer(), random_tokens(2, 20)
-    return raises(Unsupported, lambda: layer(x, segments=SEGMENTS[1:, :20]), "accepted segments")
-
-
-def _differences(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
     if configuration.draws(setting):
         return
     layer = configuration.layer_for(setting, max_len=LENGTH)
@@ -66,7 +57,9 @@ def _differences(configuration: Configuration, setting: Setting) -> Iterator[Lea
             yield Leak(distance(actual, expected), f"{name} of rows {padding}")
 
 
-def _prefilled(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+@without_leaks(EFFECT, EXACT[:3])
+def check_prefill(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    """A packed prompt, and one that continues its state, equal prompts of every sequence alone."""
     layer = configuration.layer_for(setting, max_len=LENGTH).eval()
     x, more = setting.tokens(*SEGMENTS.shape), setting.tokens(3, 20, seed=3)
     for mask in (None, PADDED):

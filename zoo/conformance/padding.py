@@ -1,14 +1,13 @@
 """Outputs at real tokens depend neither on padding nor on the other samples of a batch."""
 
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import product
 
 import torch
 from torch import Tensor
 
 from zoo.conformance.configuration import FEW, SETTINGS, Configuration, Outcome, Setting, all_finite
-from zoo.conformance.leaks import Leak, gradient_leak, separating_masks, value_leak, verdict
+from zoo.conformance.leaks import Leak, gradient_leak, separating_masks, value_leak, without_leaks
 from zoo.conformance.tensors import (
     LENGTH,
     LONG,
@@ -33,30 +32,23 @@ SAMPLES = 50  # Padded samples of a batch: many at once are fast, as long as the
 LARGEST = 40, 128, 64
 
 
-def check_invariance(configuration: Configuration) -> Outcome:
-    """No output at a real token, and no loss, depends on a padded one, in value or in gradient.
+@without_leaks("outputs depend on padding by")
+def check_invariance(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    """No output at a real token, and no loss, depends on a padded one, in value or in gradient."""
+    mask = torch.cat([*padding_masks(), separating_masks(LENGTH)])
+    return _padding_leaks(configuration, setting, mask)
 
-    `forward` gets noise for padded tokens, a call also NaN and infinity.
-    """
-    return verdict(_padding_leaks, configuration, "outputs depend on padding by")
 
-
-def check_long(configuration: Configuration) -> Outcome:
+@without_leaks("outputs depend on padding by", FEW)
+def check_long(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
     """The same with more than 1,000 tokens, for three masks; for one, with more than 2,000."""
-
-    def leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
-        yield from _padding_leaks(configuration, setting, padding_masks(LONG)[1])
-        if setting == Setting():
-            yield from _padding_leaks(configuration, setting, padding_masks(LONGER)[1][:1])
-
-    return verdict(leaks, configuration, "outputs depend on padding by", FEW)
+    yield from _padding_leaks(configuration, setting, padding_masks(LONG)[1])
+    if setting == Setting():
+        yield from _padding_leaks(configuration, setting, padding_masks(LONGER)[1][:1])
 
 
-def _padding_leaks(
-    configuration: Configuration, setting: Setting, mask: Tensor | None = None
-) -> Iterator[Leak]:
-    if mask is None:
-        mask = torch.cat([*padding_masks(), separating_masks(LENGTH)])
+def _padding_leaks(configuration: Configuration, setting: Setting, mask: Tensor) -> Iterator[Leak]:
+    # `forward` gets noise for padded tokens, a call also NaN and infinity.
     layer = configuration.layer_for(setting, max_len=max(setting.max_len, mask.shape[1]))
     forward = function_of(layer)
     x = setting.tokens(*mask.shape).requires_grad_()
@@ -77,23 +69,22 @@ def _padding_leaks(
     yield Leak(change, "losses or gradients change with NaN at padded tokens")
 
 
-def check_truncation(configuration: Configuration) -> Outcome:
-    """Outputs and gradients of a padded sample equal the sample without padding.
-
-    Of every number of real tokens, and after calls of layers of other sizes, precisions and forms.
-    """
-    return verdict(_truncations, configuration, "padded and truncated samples differ by")
-
-
-def _truncations(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+@without_leaks("padded and truncated samples differ by")
+def check_truncation(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    """Outputs and gradients of a padded sample equal the sample without padding."""
+    # Of every number of real tokens, and after calls of layers of other sizes, precisions and
+    # forms.
     if configuration.draws(setting):
         return
     if setting == Setting():
         yield from _after_others(configuration)
     layer, masks = configuration.layer_for(setting), torch.cat(padding_masks())
     yield from _truncated(layer, setting, masks)
-    if setting in SETTINGS[:2]:
-        yield from _truncated(layer, setting, _masks_of_every_count())
+    if setting in SETTINGS[:2]:  # masks of every count, at the end and elsewhere
+        rank = torch.rand(LENGTH, LENGTH, generator=torch.Generator().manual_seed(6)).argsort(1)
+        count = torch.arange(1, LENGTH + 1)[:, None]
+        masks = torch.cat([torch.arange(LENGTH) < count, (rank < count)[::5]])
+        yield from _truncated(layer, setting, masks)
 
 
 def _truncated(layer: Attention, setting: Setting, masks: Tensor) -> Iterator[Leak]:
@@ -121,12 +112,6 @@ def _results(
         return [tokens]
     squares = tokens.double().square().sum()
     return [tokens, *torch.autograd.grad(squares, inputs, materialize_grads=True)]
-
-
-def _masks_of_every_count() -> Tensor:
-    rank = torch.rand(LENGTH, LENGTH, generator=torch.Generator().manual_seed(6)).argsort(1)
-    count = torch.arange(1, LENGTH + 1)[:, None]
-    return torch.cat([torch.arange(LENGTH) < count, (rank < count)[::5]])
 
 
 def _after_others(configuration: Configuration) -> Iterator[Leak]:
@@ -169,28 +154,20 @@ def check_empty_batch(configuration: Configuration) -> Outcome:
     return all_finite(results)
 
 
-def check_batch_independence(configuration: Configuration) -> Outcome:
-    """No output depends on another sample of the batch, in value or in gradient.
-
-    Other samples get other tokens and other padding. A batch of one gives the same outputs.
-    """
-    leaks = partial(_batch_leaks, batches=BATCHES)
-    return verdict(leaks, configuration, "outputs depend on other samples by")
+@without_leaks("outputs depend on other samples by")
+def check_batch_independence(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    """No output depends on another sample of the batch, in value or in gradient."""
+    for samples, length in BATCHES:
+        yield from _leaks_between(samples, length, configuration, setting)
 
 
-def check_large_batches(configuration: Configuration) -> Outcome:
+@without_leaks("outputs depend on other samples by", FEW)
+def check_large_batches(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
     """The same in large batches; one equals two smaller ones, with gradients."""
-    leaks = partial(_batch_leaks, batches=LARGE_BATCHES)
-    return verdict(leaks, configuration, "outputs depend on other samples by", FEW)
-
-
-def _batch_leaks(
-    configuration: Configuration, setting: Setting, batches: Iterable[tuple[int, int]]
-) -> Iterator[Leak]:
-    for samples, length in batches:
+    for samples, length in LARGE_BATCHES:
         yield from _leaks_between(samples, length, configuration, setting)
     # Sums of gradients over samples are rounded to bf16 under autocast.
-    if batches is LARGE_BATCHES and not (setting.autocast or configuration.draws(setting)):
+    if not (setting.autocast or configuration.draws(setting)):
         yield from _divided(configuration, setting)
 
 
@@ -214,6 +191,7 @@ def _divided(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
 def _leaks_between(
     samples: int, length: int, configuration: Configuration, setting: Setting
 ) -> Iterator[Leak]:
+    # Other samples get other tokens and other padding. A batch of one gives the same outputs.
     layer, draws = configuration.layer_for(setting), configuration.draws(setting)
     x, noise = (setting.tokens(samples, length, seed=seed) for seed in (2, 3))
     everywhere = torch.ones(samples, length, dtype=torch.bool)

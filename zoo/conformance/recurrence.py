@@ -53,10 +53,8 @@ LOW_ERROR = 0.05
 
 
 def check_steps(configuration: Configuration) -> Outcome:
-    """The outputs of all steps equal the causal forward, in evaluation.
-
-    In bf16 the relative error of the last ones is bounded: the state must not lose what is added.
-    """
+    """The outputs of all steps equal the causal forward, in evaluation."""
+    # In bf16 the relative error of the last ones is bounded: the state must not lose what is added.
     exact, low = (
         [error(configuration, n, configuration.accepted(setting)) for n, setting in settings]
         for error, settings in ((_difference, EXACT_SETTINGS), (_low_error, LOW_SETTINGS))
@@ -83,16 +81,14 @@ def _low_error(configuration: Configuration, steps: int, setting: Setting) -> fl
 
 
 def check_prefill(configuration: Configuration) -> Outcome:
-    """`prefill`, then steps, give the outputs of steps: a prompt whole, in parts, and padded.
-
-    Behind a prompt of more than 1,000 tokens they give the outputs of the causal forward.
-    """
+    """`prefill`, then steps, give the outputs of steps: a prompt whole, in parts, and padded."""
+    # Behind a prompt of more than 1,000 tokens they give the outputs of the causal forward.
     x, distances = random_tokens(SAMPLES), []
     for setting in map(configuration.accepted, PREFILL_SETTINGS):
         layer = configuration.layer_for(setting)
         expected = torch.stack([tokens for tokens, _ in _steps(layer, x)], dim=1)
         for ends in PARTS:
-            distances.append(distance(_prefilled(layer, x, ends), expected))
+            distances.append(distance(prefilled(layer, x, ends), expected))
         hidden = x.where(SCATTERED[..., None], torch.nan)
         try:
             padded, state = layer.prefill(hidden, SCATTERED)
@@ -103,9 +99,9 @@ def check_prefill(configuration: Configuration) -> Outcome:
         for i, real in enumerate(SCATTERED):
             alone = torch.cat([x[i, real], x[i]])[None]
             found = outputs[i, torch.cat([real, torch.ones_like(real)])]
-            distances.append(distance(found, _prefilled(layer, alone, (len(alone[0]),))[0]))
+            distances.append(distance(found, prefilled(layer, alone, (len(alone[0]),))[0]))
     layer, x = configuration.layer(max_len=LONG).eval(), random_tokens(1, LONG)
-    distances.append(distance(_prefilled(layer, x, (LONG - 20,)), output(layer, x)))
+    distances.append(distance(prefilled(layer, x, (LONG - 20,)), output(layer, x)))
     return differ_by(distances)
 
 
@@ -122,11 +118,9 @@ def check_state_size(configuration: Configuration) -> Outcome:
 
 
 def check_side_effects(configuration: Configuration) -> Outcome:
-    """A step writes neither to the token, the state, the layer nor its module.
-
-    Samples of a state can be left out, exchanged and repeated; in a recurrence also joined with
-    samples after another number of tokens. Its dtypes do not change.
-    """
+    """A step writes neither to the token, the state, the layer nor its module."""
+    # Samples of a state can be left out, exchanged and repeated; in a recurrence also joined with
+    # samples after another number of tokens. Its dtypes do not change.
     layer = configuration.layer_for(configuration.accepted(DECODING))
     x = DECODING.tokens(SAMPLES)
     steps = list(_steps(layer, x))
@@ -158,7 +152,7 @@ def check_side_effects(configuration: Configuration) -> Outcome:
     )
 
 
-def _prefilled(layer: Attention, x: Tensor, ends: tuple[int, ...]) -> Tensor:
+def prefilled(layer: Attention, x: Tensor, ends: tuple[int, ...]) -> Tensor:
     outputs, state = [], None
     for start, end in pairwise((0, *ends)):
         tokens, state = layer.prefill(x[:, start:end], state=state)

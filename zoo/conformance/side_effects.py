@@ -76,7 +76,12 @@ def _content(cell: CellType) -> Any:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    return sorted(k for k in before.keys() | after.keys() if not _same(before.get(k), after.get(k)))
+    def same(before: Any, after: Any) -> bool:
+        if isinstance(before, Tensor) and isinstance(after, Tensor):
+            return torch.equal(before, after)
+        return before is after or (isinstance(before, bytes | int) and before == after)
+
+    return sorted(k for k in before.keys() | after.keys() if not same(before.get(k), after.get(k)))
 
 
 def listed(names: list[str]) -> str:
@@ -110,9 +115,3 @@ def _parts(value: Any, packages: set[str]) -> Iterable[tuple[Any, Any]] | None:
     if followed or isinstance(value, nn.Module | SimpleNamespace):
         return _variables(getattr(value, "__dict__", {}))
     return None
-
-
-def _same(before: Any, after: Any) -> bool:
-    if isinstance(before, Tensor) and isinstance(after, Tensor):
-        return torch.equal(before, after)
-    return before is after or (isinstance(before, bytes | int) and before == after)

@@ -36,10 +36,8 @@ Chunks = Float[Tensor, "bht c _"]
 def mean(
     queries: QueryFeatures, keys: KeyFeatures, values: Keys, causal: bool, chunk: int
 ) -> Queries:
-    """Return `sum_j (queries_i . keys_j) values_j / sum_j (queries_i . keys_j)`; see `total`.
-
-    Features are nonnegative. If all weights of a query are zero, so is its mean.
-    """
+    """Return `sum_j (queries_i . keys_j) values_j / sum_j (queries_i . keys_j)`; see `total`."""
+    # Features are nonnegative. If all weights of a query are zero, so is its mean.
     # The denominator is computed by the same product: from a one appended to each value, or, where
     # keys are no wider than values, from the sum of the keys.
     if causal or keys.shape[-1] > values.shape[-1]:
@@ -52,11 +50,9 @@ def mean(
 def total(
     queries: QueryFeatures, keys: KeyFeatures, values: Values, causal: bool, chunk: int
 ) -> Sums:
-    """Return `sum_j (queries_i . keys_j) values_j` over all j, or over j <= i if `causal`.
-
-    Where padded, keys are zero and values finite. The result does not depend on `chunk`, the tokens
-    of a causal block.
-    """
+    """Return `sum_j (queries_i . keys_j) values_j` over all j, or over j <= i if `causal`."""
+    # Where padded, keys are zero and values finite. The result does not depend on `chunk`, the
+    # tokens of a causal block.
     if causal:
         return chunked(queries, keys, values, chunk)
     return queries @ (keys.mT @ values)

@@ -59,10 +59,8 @@ def one_by_one(
 
 
 def pairwise_decay(log_decay: Float[Tensor, "*chunks c 1"]) -> Float[Tensor, "*chunks c c"]:
-    """The product of the decays of tokens j + 1 to i of a chunk, for j <= i; else 0.
-
-    Each is the exponential of a sum of logarithms, never of a difference of sums.
-    """
+    """The product of the decays of tokens j + 1 to i of a chunk, for j <= i; else 0."""
+    # Each is the exponential of a sum of logarithms, never of a difference of sums.
     size = log_decay.shape[-2]
     sums = log_decay.expand(*(-1 for _ in log_decay.shape[:-1]), size).tril(-1).cumsum(-2)
     later = torch.ones(size, size, dtype=torch.bool, device=sums.device).triu(1)
@@ -70,10 +68,8 @@ def pairwise_decay(log_decay: Float[Tensor, "*chunks c 1"]) -> Float[Tensor, "*c
 
 
 def by_pairs(decay: Float[Tensor, "#b h #t #e 1"], update: States) -> States:
-    """`chunk_states` without a loop, for any number of chunks, in O(t^2 e f) more time.
-
-    The state before chunk t is the sum over s < t of decay_(s+1) ... decay_(t-1) update_s.
-    """
+    """`chunk_states` without a loop, for any number of chunks, in O(t^2 e f) more time."""
+    # The state before chunk t is the sum over s < t of decay_(s+1) ... decay_(t-1) update_s.
     decays = decay.expand(-1, -1, update.shape[2], -1, -1)[..., 0]
     chunk = torch.arange(update.shape[2], device=update.device)
     later = (chunk[:, None] > chunk)[..., None]
@@ -86,10 +82,8 @@ def by_pairs(decay: Float[Tensor, "#b h #t #e 1"], update: States) -> States:
 
 
 def by_doubling(factor: Float[Tensor, "b h t e e"], update: States) -> States:
-    """`mapped_states` without a loop over chunks, for up to 2^`DOUBLINGS` of them.
-
-    After step i a chunk has the maps of the 2^i chunks up to it, composed (Hillis, Steele, 1986).
-    """
+    """`mapped_states` without a loop over chunks, for up to 2^`DOUBLINGS` of them."""
+    # After step i a chunk has the maps of the 2^i chunks up to it, composed (Hillis, Steele, 1986).
     chunk = torch.arange(update.shape[2], device=update.device)
     for shift in [1 << i for i in range(DOUBLINGS)]:
         before = (chunk - shift).clamp_min(0)

@@ -34,14 +34,9 @@ Weights = Float[Tensor, "b h n m"]
 
 
 class Form(NamedTuple):
-    """The definition of the weights: whether they are causal, tau, and which derivative they have.
-
-    With `bound` the derivative is replaced by its lower bound.
-    """
-
     causal: bool
     tau: int
-    bound: bool
+    bound: bool  # Whether the derivative is replaced by its lower bound
 
 
 def plain(q: Queries, k: Keys, v: Keys, form: Form, dropout: float = 0.0) -> Queries:

@@ -50,10 +50,8 @@ class Map(NamedTuple):
 def apply(
     x: Tokens, parameters: Map, groups: int, mask: Mask, with_gram: bool
 ) -> tuple[Tokens, Grams]:
-    """The tokens and the Gram matrices, by the faster of `chunked` and `plain`.
-
-    There is a Gram matrix for each sample and group, or none without `with_gram`.
-    """
+    """The tokens and the Gram matrices, by the faster of `chunked` and `plain`."""
+    # There is a Gram matrix for each sample and group, or none without `with_gram`.
     return (chunked if suits(x) else plain)(x, parameters, groups, mask, with_gram)
 
 
@@ -63,7 +61,7 @@ def plain(
     # Padded tokens have zero features, so they enter no Gram matrix.
     weight, bias, output_map, output_bias = parameters
     phi = unit(F.linear(x, weight, bias).unflatten(-1, (groups, -1)), mask)
-    return of_features(phi, output_map, output_bias, with_gram)
+    return affine(phi, output_map, output_bias), gram(phi if with_gram else phi[:0])
 
 
 def chunked(
@@ -75,12 +73,6 @@ def chunked(
     tensors = [tensor.to(product_dtype(x)) for tensor in (x, *parameters)]
     with without_autocast(x):
         return cosine_map_chunked.cosine_map(*tensors, groups, mask, with_gram)
-
-
-def of_features(
-    phi: Features, output_map: OutputMap, output_bias: OutputBias, with_gram: bool
-) -> tuple[Tokens, Grams]:
-    return affine(phi, output_map, output_bias), gram(phi if with_gram else phi[:0])
 
 
 def affine(phi: Features, output_map: OutputMap, output_bias: OutputBias) -> Tokens:

@@ -17,10 +17,8 @@ CHUNK = 4096  # Tokens that are processed at once
 
 
 def cosine_map(*inputs: Any) -> tuple[Tensor, Tensor]:
-    """The result of `zoo.kernels.cosine_map.plain`, from its arguments one by one.
-
-    All tensors have one dtype, fp64 or fp32; `output_map` is (b, gp, d).
-    """
+    """The result of `zoo.kernels.cosine_map.plain`, from its arguments one by one."""
+    # All tensors have one dtype, fp64 or fp32; `output_map` is (b, gp, d).
     with_backward = torch.is_grad_enabled() and any(part.requires_grad for part in inputs[:5])
     return _Chunked.apply(*inputs, with_backward)
 

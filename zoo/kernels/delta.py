@@ -60,11 +60,9 @@ def attend(
     q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
     *, chunk: int = CHUNK, causal: bool = True,
 ) -> Values:  # fmt: skip
-    """The outputs y_i; r = 0 without `erased`, w = 1 without `write`.
-
-    Otherwise than `causal` it adds the same of the reversed sequence, over j > i, which is defined
-    for r = 0 alone. `chunk` is a power of two, and does not change the result.
-    """
+    """The outputs y_i; r = 0 without `erased`, w = 1 without `write`."""
+    # Otherwise than `causal` it adds the same of the reversed sequence, over j > i, which is
+    # defined for r = 0 alone. `chunk` is a power of two, and does not change the result.
     inputs = with_gates(q, k, v, log_decay, erased, write)
     if len(inputs) == 4:
         return token_sums(partial(decayed_chunks, chunk=chunk, causal=causal), causal, *inputs)
@@ -164,10 +162,8 @@ def pairs(rows: Rows, keys: Float[Tensor, "b h t c e"], log_decay: Tensor) -> Pa
 
 
 def pairs_by_halves(rows: Rows, keys: Tensor, log_decay: Tensor) -> Pairs:
-    """The same with a decay for each channel.
-
-    A pair is computed where j is in the left half of a block and i in the right half.
-    """
+    """The same with a decay for each channel."""
+    # A pair is computed where j is in the left half of a block and i in the right half.
     blocks = rows.new_zeros(*rows.shape[:-1], 1, 1)
     half = 1
     while half < keys.shape[-2]:

@@ -29,15 +29,11 @@ def plain_operations() -> Iterator[None]:
         _PLAIN.reset(token)
 
 
-def is_plain() -> bool:
-    # A compiler derives gradients by itself, and cannot trace the variable.
-    return not torch.compiler.is_compiling() and _PLAIN.get()
-
-
 def on_cpu(x: Tensor) -> bool:
-    # Kernels for a CPU run in no compiler or function transform, nor in `plain_operations`.
+    # Kernels for a CPU run in no compiler, which cannot trace the variable, nor in a function
+    # transform or `plain_operations`.
     return x.device.type == "cpu" and not (
-        torch.compiler.is_compiling() or is_plain() or transformed()
+        torch.compiler.is_compiling() or _PLAIN.get() or transformed()
     )
 
 

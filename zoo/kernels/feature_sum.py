@@ -40,13 +40,9 @@ PART_FEATURES = 2**19
 
 
 class FeatureMap(ABC):
-    """A differentiable map from tokens to features, and its derivative.
+    """A differentiable map from tokens to features, and its derivative."""
 
-    Attributes:
-        features: f, the number of features of a token.
-    """
-
-    features: int
+    features: int  # f, of a token
 
     @abstractmethod
     def __call__(self, x: Tensor, part: Part) -> Tensor:

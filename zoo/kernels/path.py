@@ -65,13 +65,13 @@ def attend(
     mask: Bool[Tensor, "b n"] | None = None, past: Past | None = None, *, chunk: int,
     dropout: float = 0.0,
 ) -> tuple[Values, Float[Tensor, "b h m e"]]:  # fmt: skip
-    """The outputs of n tokens after `past`, and all keys as the last token has turned them.
-
-    Queries are scaled, directions w at most of length 1, strengths b from 0 to 2. The sum of
-    `log_forget` over j + 1 to i is added to the logit. Both are 0 at padded tokens.
-    """
+    """The outputs of n tokens after `past`, and all keys as the last token has turned them."""
+    # Queries are scaled, directions w at most of length 1, strengths b from 0 to 2. The sum of
+    # `log_forget` over j + 1 to i is added to the logit. Both are 0 at padded tokens.
     (n, width), biased = q.shape[2:], any(x is not None for x in (log_forget, mask, past))
-    split = _one_block if torch.compiler.is_exporting() else partial(in_blocks, size=min(chunk, n))
+    split = partial(in_blocks, size=min(chunk, n))
+    if torch.compiler.is_exporting():
+        split = partial(torch.unsqueeze, dim=2)
     blocks = _blocks(*(split(x) for x in (q, k, w, strength)))
     old, values = k[:, :, :0], split(v).flatten(2, 3)
     if biased:
@@ -100,10 +100,6 @@ def attend(
 
 def turn(keys: Float[Tensor, "b h p e"], w: Rows, strength: Gate) -> Float[Tensor, "b h p e"]:
     return keys - (keys @ w.mT) * (strength * w)
-
-
-def _one_block(x: Tensor) -> Tensor:
-    return x[:, :, None]
 
 
 def _blocks(q: Tensor, k: Tensor, w: Tensor, strength: Tensor) -> Blocks:

@@ -17,6 +17,7 @@ Elsewhere a variant has a form in chunks, which is its definition too.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -25,7 +26,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from zoo.kernels import eager
-from zoo.kernels.threads import as_array, share
+from zoo.kernels.threads import share
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -140,21 +141,15 @@ def _of_both_directions(state: Tensor | None, q: Tensor, v: Tensor, causal: bool
     return ends
 
 
-@register_flop_formula(torch.ops.zoo.token_sums)
-def _forward_flops(inputs: Any, causal: bool, *_: Any, **__: Any) -> int:
-    return _flops(inputs, causal, 0)
-
-
-@register_flop_formula(torch.ops.zoo.token_sums_backward)
-def _backward_flops(
-    gradient: Any, inputs: Any, states: Any, causal: bool, *_: Any, **__: Any
-) -> int:
-    return _flops(inputs, causal, 1)
-
-
-def _flops(inputs: Any, causal: bool, backward: int) -> int:
+def _flops(backward: int, *arguments: Any, **_: Any) -> int:
+    # The arguments are those of `_sums` or of `_gradients`.
+    inputs, causal = arguments[1:4:2] if backward else arguments[:2]
     directions = 1 if causal else 2
     return OPERATIONS[len(inputs)][backward] * directions * prod(inputs[0]) * inputs[2][-1]
+
+
+register_flop_formula(torch.ops.zoo.token_sums)(partial(_flops, 0))
+register_flop_formula(torch.ops.zoo.token_sums_backward)(partial(_flops, 1))
 
 
 def by_token(x: Tensor) -> Tensor:
@@ -173,7 +168,7 @@ def _run(loop: str, inputs: list[Tensor], *results: Tensor, causal: bool) -> Non
     decay = log_decay.exp().to(tokens[0].dtype) if rest else log_decay.double().exp()
     gates = zip((decay, *rest), tokens, strict=False)
     spread = (gate.transpose(1, 2).expand_as(x) for gate, x in gates)
-    arrays = [as_array(x) for x in (*tokens, *spread, *results)]
+    arrays = [x.detach().numpy() for x in (*tokens, *spread, *results)]
     for option in options:
         blocks = inputs[0].shape[0] * inputs[0].shape[1]
         share(getattr(recurrence_loops, loop), blocks, 1, *arrays, *option)

@@ -62,10 +62,8 @@ def add_sums(
     q: Any, k: Any, v: Any, decay: Any, out: Any, ends: Any, span: int, backwards: bool,
     strict: bool, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the sums of every token to `out`, or add them with `strict`.
-
-    `ends` has the state of each direction, before the first token and after the last.
-    """
+    """Write the sums of every token to `out`, or add them with `strict`."""
+    # `ends` has the state of each direction, before the first token and after the last.
     (n, heads, width), size, number = q.shape[1:], v.shape[3], q.dtype.type
     state, kept = np.empty((width, size), np.float64), np.ones(width, np.float64)
     before, added = np.empty((width, size), q.dtype), np.zeros((width, size), q.dtype)
@@ -98,12 +96,10 @@ def add_gradients(
     q: Any, k: Any, v: Any, decay: Any, gradient: Any, d_q: Any, d_k: Any, d_v: Any, d_decay: Any,
     starts: Any, d_ends: Any, span: int, backwards: bool, strict: bool, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the gradients of `add_sums`, of log decay too, or add them with `strict`.
-
-    `starts` has the state of each direction before the first token, `d_ends` the gradient of the
-    state after the last; in it is written the gradient of the state before the first. The decayed
-    states of `span` tokens are in memory at a time, computed again from the one before the span.
-    """
+    """Write the gradients of `add_sums`, of log decay too, or add them with `strict`."""
+    # `starts` has the state of each direction before the first token, `d_ends` the gradient of the
+    # state after the last; in it is written the gradient of the state before the first. The decayed
+    # states of `span` tokens are in memory at a time, computed again from the one before the span.
     (n, heads, width), size = q.shape[1:], v.shape[3]
     direction, count = 1 if backwards else 0, (n - 1) // span + 1
     states = np.empty((count, width, size), q.dtype)
@@ -221,10 +217,8 @@ def write_sums(
     q: Any, k: Any, v: Any, decay: Any, erased: Any, write: Any, out: Any, states: Any, ends: Any,
     span: int, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the sums to `out`, and the state before every `span` tokens to `states`.
-
-    `ends` has the state, before the first token and after the last.
-    """
+    """Write the sums to `out`, and the state before every `span` tokens to `states`."""
+    # `ends` has the state, before the first token and after the last.
     n, heads, width = q.shape[1:]
     size = v.shape[3]
     written, y = np.empty(size, q.dtype), np.empty(size, q.dtype)
@@ -269,12 +263,10 @@ def write_gradients(
     d_q: Any, d_k: Any, d_v: Any, d_decay: Any, d_erased: Any, d_write: Any, d_ends: Any, span: int,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the gradients of `write_sums`; add those of log decay and the gate, which begin at 0.
-
-    `d_ends` has the gradient of the state after the last token; in it is written the gradient of
-    the state before the first. The states of `span` tokens are computed again at a time. What has
-    one channel has one gradient.
-    """
+    """Write the gradients of `write_sums`; add those of log decay and gate, which begin at 0."""
+    # `d_ends` has the gradient of the state after the last token; in it is written the gradient of
+    # the state before the first. The states of `span` tokens are computed again at a time. What has
+    # one channel has one gradient.
     n, heads, width = q.shape[1:]
     size = v.shape[3]
     after, written = np.empty((span, width, size), q.dtype), np.empty((span, size), q.dtype)
@@ -324,12 +316,10 @@ def write_gradients(
 def write_solutions(
     q: Any, k: Any, v: Any, decay: Any, penalty: Any, out: Any, ends: Any, first: int, last: int
 ) -> None:
-    """Write the x_i with (H_i + diag(penalty)) x_i = q_i, of H_i = decay_i H_(i-1) + v_i k_i^T.
-
-    Systems are symmetric and positive definite: elimination needs no pivots. Those of `LANES`
-    tokens are solved at a time, with tokens as the last axis. `ends` has H of each block, before
-    the first token and after the last. H is fp64: its sums take little of the time.
-    """
+    """Write the x_i with (H_i + diag(penalty)) x_i = q_i, of H_i = decay_i H_(i-1) + v_i k_i^T."""
+    # Systems are symmetric and positive definite: elimination needs no pivots. Those of `LANES`
+    # tokens are solved at a time, with tokens as the last axis. `ends` has H of each block, before
+    # the first token and after the last. H is fp64: its sums take little of the time.
     n, heads, width = q.shape[1:]
     state = np.empty((width, width), np.float64)
     rows, x = np.ones((width, width, LANES), q.dtype), np.empty((width, LANES), q.dtype)

@@ -27,10 +27,8 @@ from torch.nn import functional as F
 from zoo.kernels import delta
 from zoo.kernels.blocks import from_blocks, in_blocks
 from zoo.kernels.chunk_states import chunk_states, from_state, pairwise_decay
-from zoo.kernels.delta import halves, sum_after
+from zoo.kernels.delta import Keys, Values, halves, sum_after
 
-Keys = Float[Tensor, "b h n e"]
-Values = Float[Tensor, "b h n f"]
 Slots = Float[Tensor, "b h n s"]
 KeySlots = Float[Tensor, "b h s e"]
 ValueSlots = Float[Tensor, "b h s f"]
@@ -40,10 +38,8 @@ def extend(
     q: Keys, k: Keys, v: Values, write: Slots, log_decay: Slots, keys: KeySlots,
     values: ValueSlots, *, chunk: int = delta.CHUNK,
 ) -> tuple[Values, KeySlots, ValueSlots]:  # fmt: skip
-    """The outputs y_i of n tokens after slots K and V, and the slots after them.
-
-    `chunk` is a power of two, and does not change the result.
-    """
+    """The outputs y_i of n tokens after slots K and V, and the slots after them."""
+    # `chunk` is a power of two, and does not change the result.
     logits, keys = products(q, k, write, log_decay, keys, chunk=chunk)
     weights = logits.softmax(-1)
     y, values = delta.extend(weights, write, v, log_decay, None, None, values, chunk=chunk)

@@ -13,9 +13,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 # The type of a function that each thread of a team of OpenMP calls.
 BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -36,10 +34,6 @@ def share(loop: Callable[..., None], blocks: int, least: int, *arguments: Any) -
         _on_team(parallel, process, ranges)
     else:
         list(_pool().map(process, ranges))
-
-
-def as_array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().numpy()
 
 
 def _on_team(

@@ -28,12 +28,10 @@ def windowed_attention(
     q: Queries, k: Queries, v: Queries, count: RealCount, window: int, *, causal: bool = False,
     global_tokens: int = 0, dropout: float = 0.0,
 ) -> Queries:  # fmt: skip
-    """Attend within the window and to the global tokens; a query without any key returns zero.
-
-    Of each sample the first `count` tokens are real. The window has `window` tokens on each side,
-    at least 1, or ends at the query if `causal`. The first `global_tokens` tokens, at most n, are
-    global: for all queries, or for those that are not before them if `causal`.
-    """
+    """Attend within the window and to the global tokens; a query without any key returns zero."""
+    # Of each sample the first `count` tokens are real. The window has `window` tokens on each side,
+    # at least 1, or ends at the query if `causal`. The first `global_tokens` tokens, at most n, are
+    # global: for all queries, or for those that are not before them if `causal`.
     n = q.shape[2]
     block = block_size(window, n)
     blocks = block_count(n, block)

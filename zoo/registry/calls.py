@@ -20,11 +20,7 @@ def checked(function: Callable[P, T], like: Callable[..., Any] | None = None) ->
     """Return `function`, which then rejects a call that does not match its annotations.
 
     Nothing is converted: True is no number, text is no list. Integers and arrays of NumPy count as
-    those of Python. Arguments without annotation are not checked.
-
-    Args:
-        function: is called with the arguments as they are given.
-        like: the function whose signature counts; None for `function`.
+    those of Python. Arguments without annotation are not checked. The signature is that of `like`.
     """
 
     @cache
@@ -90,12 +86,8 @@ def _problem(
         return f"needs {name}; give it"
     # Of a union there is a rule for each type.
     rule = " or ".join(dict.fromkeys(rules)).replace(" or Input should be ", " or ")
-    return f"got {name}={_short(value)}: {rule}; change it"
-
-
-def _short(value: Any) -> str:
-    # On one line, of at most 60 characters.
     simple = bool | int | float | str | bytes | list | tuple | dict | set | range | None
     text = repr(value) if isinstance(value, simple) else f"a {type(value).__name__}"
     line = " ".join(text.split())
-    return line if len(line) <= 60 else f"{line[:59]}…"
+    line = line if len(line) <= 60 else f"{line[:59]}…"
+    return f"got {name}={line}: {rule}; change it"

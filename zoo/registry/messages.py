@@ -29,20 +29,16 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    r"""`text` on one line, each character that a terminal may obey or cannot show escaped.
-
-    An escape character is shown as `\x1b`, a line break as `\n`.
-    """
+    r"""`text` on one line, each character that a terminal may obey or cannot show escaped."""
+    # An escape character is shown as `\x1b`, a line break as `\n`.
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )
 
 
 def in_one_line(error: BaseException) -> str:
-    """The type of an error and the first line of its message."""
     return f"{type(error).__name__}: {first_line(error)}"
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of the message of an error."""
     return (str(error).splitlines() or [""])[0]

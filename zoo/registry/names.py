@@ -29,16 +29,9 @@ class Registry(Generic[T]):
     def __init__(
         self, kind: str, *packages: str, group: str, base: type = object, wrapper: str = ""
     ) -> None:
-        """Describe the registry, without any import.
-
-        Args:
-            kind: the kind of the objects, for messages.
-            packages: the modules, or packages of modules, that hold the built-in objects.
-            group: the entry-point group of the plug-ins.
-            base: the class that plug-ins derive from, whose annotated class attributes they must
-                set. If `name` is one of them, it must be the name of the entry point.
-            wrapper: how a class with a method `forward`, called NAME, becomes one, for messages.
-        """
+        # Plug-ins derive from `base`, and set its annotated class attributes; a `name` among them
+        # is the name of the entry point. `wrapper` says in messages how a class with a method
+        # `forward`, called NAME, becomes one.
         self.kind = kind
         self._base, self._wrapper = base, wrapper
         self._packages = packages
@@ -47,7 +40,6 @@ class Registry(Generic[T]):
         self._complete = False
 
     def register(self, name: str) -> Callable[[Registered], Registered]:
-        """Return a decorator that registers its argument under `name`."""
         if not _is_valid(name):
             raise UserError(f"{self.kind} name {name!r} {NAME_RULE}; choose another name")
 
@@ -64,7 +56,6 @@ class Registry(Generic[T]):
         return sorted({*self._built_in(), *self._entry_points()})
 
     def find(self, name: str) -> T:
-        """Return the object called `name`."""
         if not self._complete and name not in self._registered:
             self._import_modules(name.replace("-", "_"))
         if name in self._registered or name in self._built_in():
@@ -88,10 +79,8 @@ class Registry(Generic[T]):
         return sorted(self._built_in().items())
 
     def name_class(self, at: str) -> str:
-        """Add the plug-in at `MODULE:CLASS` by the name of its class, or its own; return the name.
-
-        The processes that this one starts have it too: an environment variable names it.
-        """
+        """Add the plug-in at `MODULE:CLASS` by the name of its class, or its own; return that."""
+        # The processes that this one starts have it too: an environment variable names it.
         name, key = at.rpartition(":")[2], variable(self._group)
         if "name" in inspect.get_annotations(self._base):
             with suppress(Exception):  # raised again when it is loaded
@@ -114,11 +103,7 @@ class Registry(Generic[T]):
         return {point.dist.name: point.dist.version} if point and point.dist else {}
 
     def check(self, plug_in: Any) -> None:
-        """Check that `plug_in` can be used as an object of this registry.
-
-        Raises:
-            TypeError: it is of another kind, or does not set or define what it must.
-        """
+        """Raise `TypeError` if it is of another kind, or does not set or define what it must."""
         if (base := self._base) is object:
             return
         if not (isinstance(plug_in, type) and issubclass(plug_in, base)):
@@ -207,11 +192,7 @@ def _malformed() -> str:
 
 
 def load_guarded(load: Callable[[], Any]) -> Any:
-    """Import a plug-in by `load`; its output to stdout goes to stderr.
-
-    Raises:
-        ImportError: the plug-in calls `sys.exit` or raises an error that is not an `Exception`.
-    """
+    """Import a plug-in by `load`, to stderr; what is no `Exception` is raised as `ImportError`."""
     try:
         with redirect_stdout(sys.stderr):
             return load()

@@ -21,7 +21,6 @@ _REMEDIES = {
     str: "text of Unicode",
 }
 
-
 # Messages by the type of a pydantic error.
 _BOUNDS = {
     "greater_than_equal": "must be at least {ge}; raise it",
@@ -35,11 +34,9 @@ _BOUNDS = {
 def resolve(
     owner: str, factory: Callable[..., Any], options: Mapping[str, Value]
 ) -> dict[str, Value]:
-    """Complete `options` by the defaults of `factory`, and check every value.
-
-    The keyword-only parameters of `factory` are its options. Text is converted to the annotated
-    type, so that options of a command line can be passed as they are.
-    """
+    """Complete `options` by the defaults of `factory`, and check every value."""
+    # The keyword-only parameters of `factory` are its options. Text is converted to the annotated
+    # type, so that options of a command line can be passed as they are.
     schema = options_of(factory)
     for name in options:
         if name not in schema:

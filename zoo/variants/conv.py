@@ -21,9 +21,8 @@ convolution runs over real tokens, as if there were no padding between them.
 import torch
 from torch import nn
 
-from zoo.contract import Attended, Attention, Context, Count, Mask, Size, State, Tokens
+from zoo.contract import Attended, Attention, Context, Count, Mask, Size, State, Tokens, Traits
 from zoo.projection import convolve, convolve_after
-from zoo.traits import Traits
 from zoo.variants import variants
 
 

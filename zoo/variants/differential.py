@@ -27,13 +27,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Context, Mask, Matrix, Natural, Positions, Queries, State, Tokens
+from zoo.contract import Context, Mask, Matrix, Natural, Positions, Queries, Size, State, Tokens
 from zoo.kernels import key_value_cache
 from zoo.kernels.precision import rms_norm
 from zoo.projected import ProjectedAttention
 from zoo.projection import ShortConvolution
 from zoo.registry import UserError
-from zoo.size import Size
 from zoo.traits import Identity, Traits
 from zoo.variants import variants
 from zoo.variants.softmax import FUSED, allowed_keys, pair_flops, sdpa

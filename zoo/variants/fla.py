@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from zoo.contract import Attended, Attention, Context, Mask, Size, Tokens, Traits, Unsupported
-from zoo.packages import load
+from zoo.packages import library, load
 from zoo.variants import variants
 
 
@@ -40,6 +40,7 @@ class FlashLinear(Attention):
     gpu_kernels = MappingProxyType(dict.fromkeys((False, True), "flash-linear-attention"))
     requires = ("CUDA", "flash-linear-attention", "triton")
     unchecked = "its kernels need CUDA and have no double precision; see tests/gpu"
+    backend_for = library
 
     def __init__(self, size: Size) -> None:
         super().__init__(size)
@@ -54,9 +55,6 @@ class FlashLinear(Attention):
 
     def widths(self, size: Size) -> dict[str, Any]:
         return {}
-
-    def backend_for(self, x: Tokens) -> str:
-        return "library"
 
     def forward(self, x: Tokens, context: Context | None = None, mask: Mask = None) -> Attended:
         tokens, *_ = self.inner(x, attention_mask=None if mask is None else mask.int())

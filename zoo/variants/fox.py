@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Context, Keys, Mask, OneToken, Queries, Size, State, Token, Tokens
+from zoo.contract import Context, Keys, Mask, OneToken, Queries, Size, State, Tokens
 from zoo.kernels import key_value_cache
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
@@ -76,9 +76,6 @@ class ForgettingAttention(ProjectedAttention):
     def begin(self, batch: int) -> State:
         # An empty cache, and c_i - c_j of no token.
         return *super().begin(batch), self.zero_state(batch, self.size.heads, 1, 0)
-
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        return super().step(x, (*state, self._log_forget(x[:, None])))
 
     def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         return super().extend(x, real, (*state, zero_padding(self._log_forget(x), real)))

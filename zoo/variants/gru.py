@@ -18,10 +18,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from zoo.contract import Mask, Size, State, Tokens
+from zoo.contract import Mask, Size, State, Tokens, Traits
 from zoo.kernels.real_tokens import gather_tokens
 from zoo.spans import RealTokensFirst
-from zoo.traits import Traits
 from zoo.variants import variants
 
 

@@ -90,8 +90,6 @@ class KeyMap(feature_sum.FeatureMap):
 
 
 class QueryMap(KeyMap):
-    """`query_features`."""
-
     def __call__(self, x: Tensor, part: Part) -> Tensor:
         largest = x.detach().amax(-1, keepdim=True)
         # Few queries have negative coordinates only.

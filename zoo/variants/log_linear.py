@@ -28,7 +28,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Identity, Mask, Positions, Queries, Size, State, Token, Tokens, Traits
+from zoo.contract import Identity, Mask, Positions, Queries, Size, State, Tokens, Traits
 from zoo.gated import CausalHeads
 from zoo.kernels.chunk_states import pairwise_decay
 from zoo.kernels.delta import sum_after
@@ -100,29 +100,24 @@ class LogLinear(CausalHeads):
         (sums, count, *past), n = state, x.shape[1]
         new = count_after(torch.zeros_like(count), n, real)
         digits = (n - 1).bit_length()
-        if bool(((count & ((1 << digits) - 1)).bool() & (new > 0)).any()):
+        if digits and bool(((count & ((1 << digits) - 1)).bool() & (new > 0)).any()):
             return self._extend_by_step(x, real, state)
         projected, past = self.short_conv.extend(self.query_key_value(x), tuple(past), real)
         q, k, v, log_alpha, scales = self._project(x, projected, positions_after(count, n))
         k, log_alpha = zero_padding(k, real), zero_padding(log_alpha, real)
         with without_autocast(x):
-            heads = weighted_sum(q, k, v, log_alpha, scales, self.chunk, n)
-            # A token before these is on one level to all of them, and lower levels are empty.
-            queries, since = q * log_alpha.cumsum(2).exp(), log_alpha.sum(2, keepdim=True).exp()
-            for level in range(min(digits, self.levels - 2) + 1, self.levels):
-                heads = heads + scales[..., level, None] * (queries @ sums[:, :, level])
-            sums = since[..., None] * sums + level_states(k, v, log_alpha, new, self.levels)
+            if n == 1 and real is None:
+                sums = log_alpha.exp()[..., None] * sums
+                sums = torch.cat([(k.mT * v)[:, :, None], sums[:, :, 1:]], dim=2)
+                heads = (scales.mT[..., None] * (q[:, :, None] @ sums)).sum(2)
+            else:
+                heads = weighted_sum(q, k, v, log_alpha, scales, self.chunk, n)
+                # A token before these is on one level to all of them, and lower levels are empty.
+                queries, since = q * log_alpha.cumsum(2).exp(), log_alpha.sum(2, keepdim=True).exp()
+                for level in range(min(digits, self.levels - 2) + 1, self.levels):
+                    heads = heads + scales[..., level, None] * (queries @ sums[:, :, level])
+                sums = since[..., None] * sums + level_states(k, v, log_alpha, new, self.levels)
         return self.merge(x, heads), (raised(sums, count + new), count + new, *past)
-
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        (sums, count, *past), token = state, x[:, None]
-        projected, past = self.short_conv.extend(self.query_key_value(token), tuple(past))
-        q, k, v, log_alpha, scales = self._project(token, projected, count[:, None])
-        sums = log_alpha.exp()[..., None] * sums
-        sums = torch.cat([(k.mT * v)[:, :, None], sums[:, :, 1:]], dim=2)
-        with without_autocast(x):
-            heads = (scales.mT[..., None] * (q[:, :, None] @ sums)).sum(2)
-        return self.merge(token, heads)[:, 0], (raised(sums, count + 1), count + 1, *past)
 
     def _project(
         self, x: Tokens, projected: Tensor, positions: Positions | None = None

@@ -39,7 +39,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Count, Mask, Queries, State, Tokens
+from zoo.contract import Count, Mask, Queries, Size, State, Tokens, Traits
 from zoo.delta_attention import EPS, small_steps, softplus
 from zoo.kernels import delta
 from zoo.kernels.precision import full_precision
@@ -47,9 +47,7 @@ from zoo.kernels.real_tokens import last_tokens, zero_padding
 from zoo.projection import Projected, ShortConvolution
 from zoo.recurrent import Heads, in_heads, loops_or_chunks
 from zoo.registry import UserError
-from zoo.size import Size
 from zoo.spans import RealTokensFirst
-from zoo.traits import Traits
 from zoo.variants import variants
 
 Gate = Float[Tensor, "b h n 1"]

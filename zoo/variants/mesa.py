@@ -39,7 +39,7 @@ from zoo.kernels.delta import chunks_after, sum_after
 from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import count_after, positions_after, zero_padding
 from zoo.kernels.recurrence import by_token, can_run, token_sums_after
-from zoo.kernels.threads import as_array, share
+from zoo.kernels.threads import share
 from zoo.recurrent import loops_or_chunks
 from zoo.variants import variants
 
@@ -176,7 +176,7 @@ def _solutions(
 
     ends, tokens = h.flatten(0, 1).clone(), [by_token(x) for x in (q, k, weighted)]
     out, decay = torch.empty_like(tokens[0]), log_alpha.double().exp().transpose(1, 2)
-    arrays = [as_array(x) for x in (*tokens, decay.expand_as(out), penalty, out, ends)]
+    arrays = [x.detach().numpy() for x in (*tokens, decay.expand_as(out), penalty, out, ends)]
     share(write_solutions, len(ends), 1, *arrays)
     return out.transpose(1, 2), ends.view_as(h)
 
@@ -186,18 +186,6 @@ def _flops(h: Any, q: Any, *_: Any, **__: Any) -> int:
     # H is decayed and added to; a third of e^3 steps of elimination, and two of substitution.
     width = q[-1]
     return prod(q) * (4 * width + width**2 // 3 + 2 * width)
-
-
-def _systems(
-    weighted: Blocks, k: Blocks, decay: Float[Tensor, "b h t c c"],
-    since: Float[Tensor, "b h t c 1"], h: Float[Tensor, "b h t e e"], penalty: Tensor,
-) -> Float[Tensor, "b h t c e e"]:  # fmt: skip
-    # H_i + diag(lambda) of each token: of the tokens of its chunk up to it and of those before.
-    squares = (weighted[..., None] * k[..., None, :]).flatten(-2)
-    systems = (decay @ squares).unflatten(-1, (k.shape[-1],) * 2)
-    systems.addcmul_(since[..., None], h[:, :, :, None])
-    systems.diagonal(dim1=-2, dim2=-1).add_(penalty[:, None, None])
-    return systems
 
 
 class _Solve(torch.autograd.Function):
@@ -213,7 +201,11 @@ class _Solve(torch.autograd.Function):
         q: Blocks, weighted: Tensor, k: Tensor, decay: Tensor, since: Tensor, h: Tensor,
         penalty: Tensor,
     ) -> tuple[Blocks, Tensor, Tensor]:  # fmt: skip
-        systems = _systems(weighted, k, decay, since, h, penalty)
+        # H_i + diag(lambda) of each token: of the tokens of its chunk up to it and of those before.
+        systems = decay @ (weighted[..., None] * k[..., None, :]).flatten(-2)
+        systems = systems.unflatten(-1, (k.shape[-1],) * 2)
+        systems.addcmul_(since[..., None], h[:, :, :, None])
+        systems.diagonal(dim1=-2, dim2=-1).add_(penalty[:, None, None])
         factors, pivots, _ = torch.linalg.lu_factor_ex(systems)
         return torch.linalg.lu_solve(factors, pivots, q[..., None])[..., 0], factors, pivots
 

@@ -107,7 +107,9 @@ def memory(
 ) -> tuple[Heads, Tensor, Tensor]:  # fmt: skip
     # The outputs h_t of scaled queries after [C', n'] = `sums` and m = `before`, and these after.
     # `log_write` is i; of a padded token it is minus infinity, and log f is 0.
-    m = running_maximum(log_forget, log_write, before)
+    with torch.no_grad():  # m_t, in fp64
+        total = log_forget.double().cumsum(2)
+        m = total + torch.maximum((log_write - total).cummax(2).values, before)
     since = torch.cat([before, m], dim=2)[:, :, :-1]
     log_decay = (log_forget + (since - m)).to(q.dtype)
     # One more value for the sum of the keys.
@@ -115,11 +117,3 @@ def memory(
     y, sums = delta.extend(q, k, values, log_decay, None, write, sums)
     divisor = torch.maximum(y[..., -1:].abs(), (-m).exp().to(q.dtype))
     return y[..., :-1] / divisor, sums, m[:, :, -1:]
-
-
-@torch.no_grad()
-def running_maximum(log_forget: Gate, log_write: Gate, before: Float[Tensor, "b h 1 1"]) -> Gate:
-    # m_t after m = `before`, in fp64.
-    total = log_forget.double().cumsum(2)
-    largest = (log_write - total).cummax(2).values
-    return total + torch.maximum(largest, before)

@@ -44,21 +44,12 @@ ROWS = 1024  # Queries whose blocks are chosen at a time
 
 
 class Tiles(NamedTuple):
-    """Queries sorted by the block that they attend to, in tiles of one block each.
-
-    Groups g are heads of samples; tiles, rows and slots are counted through all groups.
-
-    Attributes:
-        query: the queries of each tile, as rows of all groups; some stand for none.
-        block: the block of each tile, as one of all groups.
-        slot: the place of each query and choice in the tiles, (g, n, k).
-        real: whether a choice is no later block.
-    """
-
-    query: Int[Tensor, "tiles c"]
-    block: Int[Tensor, " tiles"]
-    slot: Int[Tensor, "g n k"]
-    real: Bool[Tensor, "g n k"]
+    # Queries sorted by the block that they attend to, in tiles of one block each. Groups g are
+    # heads of samples; tiles, rows and slots are counted through all groups.
+    query: Int[Tensor, "tiles c"]  # The queries of each tile, as rows; some stand for none
+    block: Int[Tensor, " tiles"]  # The block of each tile
+    slot: Int[Tensor, "g n k"]  # The place of each query and choice in the tiles
+    real: Bool[Tensor, "g n k"]  # Whether a choice is no later block
 
 
 @variants.register("moba")

@@ -30,7 +30,6 @@ from torch import Tensor, nn
 
 from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits
 from zoo.kernels.depthwise import Taps, convolve
-from zoo.kernels.landmarks import isolate_empty, segment_means
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import with_real_tokens_first, zero_padding
 from zoo.projected import ProjectedAttention
@@ -83,26 +82,20 @@ class Nystrom(ProjectedAttention):
 
 def nystrom(q: Queries, k: Keys, v: Keys, mask: Mask, landmarks: int, iterations: int) -> Queries:
     q = q * q.shape[-1] ** -0.5
-    if torch.compiler.is_exporting():
-        # Empty segments, where a graph for any length cannot have fewer.
-        mask = torch.ones_like(k[:, 0, :, 0], dtype=torch.bool) if mask is None else mask
-    else:
-        landmarks = min(landmarks, q.shape[-2])
-    mean = segment_means(q, mask, landmarks)
+    mean, filled = segment_means(q, mask, landmarks)
     q_landmarks, k_landmarks = mean @ q, mean @ k
     f, a, b = q @ k_landmarks.mT, q_landmarks @ k_landmarks.mT, q_landmarks @ k.mT
-    if mask is None:
-        f, a, b = (scores.softmax(-1) for scores in (f, a, b))
+    b = b.softmax(-1) if mask is None else masked_softmax(b, mask[:, None, None, :])
+    if filled is None:
+        f, a = f.softmax(-1), a.softmax(-1)
     else:
-        filled = mean.any(-1)
         f = masked_softmax(f, filled[..., None, :])
         a = isolate_empty(masked_softmax(a, filled[..., None, :]), filled)
-        b = masked_softmax(b, mask[:, None, None, :])
     return f @ (pseudo_inverse(a, iterations) @ (b @ v))
 
 
 def masked_softmax(
-    scores: Float[Tensor, "b h n m"], allowed: Bool[Tensor, "b 1 1 m"]
+    scores: Float[Tensor, "b h n m"], allowed: Bool[Tensor, "#b 1 1 m"]
 ) -> Float[Tensor, "b h n m"]:
     # Finite where no entry is allowed.
     return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
@@ -117,3 +110,26 @@ def pseudo_inverse(a: Float[Tensor, "b h l l"], iterations: int) -> Float[Tensor
         az = a @ z
         z = z @ (13 * identity - az @ (15 * identity - az @ (7 * identity - az))) / 4
     return z
+
+
+def segment_means(
+    like: Queries, mask: Mask, landmarks: int
+) -> tuple[Float[Tensor, "#b 1 l n"], Bool[Tensor, "#b 1 l"] | None]:
+    # What tokens are multiplied by, at most one landmark for each, and which are not empty; None
+    # for all of them. A graph for any length cannot have fewer landmarks than `landmarks`.
+    n, exporting = like.shape[-2], torch.compiler.is_exporting()
+    landmarks = landmarks if exporting else min(landmarks, n)
+    real = torch.ones(1, n, dtype=torch.bool, device=like.device) if mask is None else mask
+    rank, count = real.cumsum(1) - 1, real.sum(1, keepdim=True)
+    segment = rank * landmarks // count.clamp_min(1)
+    index = torch.arange(landmarks, device=like.device)
+    member = (segment[:, None, :] == index[:, None]) & real[:, None, :]
+    mean = member.to(like.dtype) / member.sum(-1, keepdim=True).clamp_min(1)
+    return mean[:, None], member.any(-1)[:, None] if exporting or mask is not None else None
+
+
+def isolate_empty(
+    a: Float[Tensor, "b h l l"], filled: Bool[Tensor, "#b 1 l"]
+) -> Float[Tensor, "b h l l"]:
+    identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    return torch.where(filled[..., None] & filled[..., None, :], a, identity)

@@ -15,9 +15,9 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
-from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Tokens, Traits
+from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits
 from zoo.kernels.depthwise import Taps
-from zoo.packages import load
+from zoo.packages import library, load
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
@@ -36,6 +36,7 @@ class NystromLib(ProjectedAttention):
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     family = "low rank"
     requires = ("nystrom-attention",)
+    backend_for = library
     expected_failures = MappingProxyType(
         {
             "precisions": "the identity matrix is fp32 in any module: bf16 modules raise",
@@ -66,9 +67,6 @@ class NystromLib(ProjectedAttention):
             residual_conv_kernel=conv,
         )
         self.inner.to_qkv = self.inner.to_out = nn.Identity()
-
-    def backend_for(self, x: Tokens) -> str:
-        return "library"
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         batch, heads, n, width = q.shape

@@ -28,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Context, Count, Keys, Mask, Natural, Queries, State, Token, Tokens
+from zoo.contract import Context, Count, Keys, Mask, Natural, Queries, Size, State, Tokens
 from zoo.delta_attention import sigmoid_gate, unit
 from zoo.kernels import key_value_cache, path
 from zoo.kernels.delta import sum_after
@@ -37,7 +37,6 @@ from zoo.kernels.real_tokens import last_tokens, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.projection import ShortConvolution
 from zoo.recurrent import in_heads
-from zoo.size import Size
 from zoo.traits import Identity, Traits
 from zoo.variants import variants
 
@@ -105,9 +104,6 @@ class PathAttention(ProjectedAttention):
             cache = key_value_cache.start(empty)
         bias = self.zero_state(batch, heads, 0, 1)
         return *cache, bias, *self.zero_past(batch, self.direction_conv)
-
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        return super().step(x, self._with_gates(x[:, None], None, state))
 
     def extend(self, x: Tokens, real: Mask, state: State) -> tuple[Tokens, State]:
         return super().extend(x, real, self._with_gates(x, real, state))

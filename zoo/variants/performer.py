@@ -151,21 +151,13 @@ class Performer(ProjectedAttention):
 
 @dataclass(frozen=True)
 class KeyMap(feature_sum.FeatureMap):
-    """exp(k'_jm - c_m); zero at padded tokens.
-
-    Attributes:
-        features: M.
-        directions: the w_m, scaled by e^(-1/4), with a column of ones for the norms, transposed.
-        scale: e^(-1/4).
-        mask: True for real keys.
-        shift: c_m, the largest k'_jm of each sample and head.
-    """
+    """exp(k'_jm - c_m); zero at padded tokens."""
 
     features: int
-    directions: Float[Tensor, "e_and_1 f"]
-    scale: float
+    directions: Float[Tensor, "e_and_1 f"]  # The w_m times `scale`, and a row of ones for the norms
+    scale: float  # e^(-1/4)
     mask: Mask
-    shift: Float[Tensor, "#b #h 1 f"]
+    shift: Float[Tensor, "#b #h 1 f"]  # c_m, the largest k'_jm of each sample and head
 
     @classmethod
     def of(cls, k: Keys, mask: Mask, w: Directions) -> "KeyMap":

@@ -19,9 +19,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from zoo.contract import Count, Keys, Mask, Queries, Size, Tokens, Traits
+from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
 from zoo.kernels.real_tokens import zero_padding
-from zoo.packages import load, silence
+from zoo.packages import library, load, silence
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
@@ -38,6 +38,7 @@ class PerformerLib(ProjectedAttention):
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=False)
     family = "kernel"
     requires = ("performer-pytorch",)
+    backend_for = library
     expected_failures = MappingProxyType(
         {
             "large inputs, fp16": "the package computes exponentials in fp16: they overflow",
@@ -76,9 +77,6 @@ class PerformerLib(ProjectedAttention):
         if self.sums is plain:
             self.sums = partial(plain, chunk_size=BLOCKS)
         self.inner = inner
-
-    def backend_for(self, x: Tokens) -> str:
-        return "library"
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         # `FastAttention.forward`, which has no argument for the epsilon.

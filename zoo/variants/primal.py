@@ -216,7 +216,9 @@ class Primal(Attention):
 
     def output_map(self, weights: Weights) -> tuple[cosine_map.OutputMap, cosine_map.OutputBias]:
         out = self.out.weight.unflatten(1, (self.size.heads, self.size.head_dim))
-        merge = forms.merge_of_both(self.merge.weight, self.sides, self.scales.shape[-1])
+        merge = self.merge.weight.unflatten(1, (-1, self.scales.shape[-1]))
+        if self.sides != "both":  # zero for the side that the output does not have
+            merge = F.pad(merge, (0, 0, int(self.sides == "left"), int(self.sides == "right")))
         # All tokens are multiplied by one small matrix per sample: fp32 takes little time.
         with without_autocast(weights):
             merge_and_project = torch.einsum("dhp,pcs->chsd", out, merge[:, : weights.shape[1]])

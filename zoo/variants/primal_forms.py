@@ -77,15 +77,6 @@ def by_side(phi: Features, heads: int) -> BySide:
     return phi.unflatten(2, (-1, heads)).permute(0, 2, 3, 1, 4)
 
 
-def merge_of_both(
-    weight: Float[Tensor, "width _"], sides: str, rank: int
-) -> Float[Tensor, "width c s"]:
-    # C of both sides, zero for a side that the output does not have.
-    merge = weight.unflatten(1, (-1, rank))
-    left = sides == "left"
-    return merge if sides == "both" else F.pad(merge, (0, 0, int(left), int(not left)))
-
-
 def are_plain(*modules: nn.Module) -> bool:
     # Not with a hook, a subclass, such as a parametrisation, or another class of weights, such as
     # quantised ones: then a call may be another product.
@@ -171,9 +162,6 @@ def problem(
     J = energy of features @ weights / n - Tr(W_e^T W_r). With `trace=weights` these are W_e and
     W_r, and the features are multiplied by what makes W_e|X and W_r|X of them: statement 15 of
     `docs/primal.md`.
-
-    Raises:
-        Unsupported: weights differ between tokens.
     """
     phi = by_side(features(layer.phi, layer.queries_and_keys(x, None), None), layer.size.heads)
     # W_e is in the span of the features of keys, W_r in the span of the features of queries.

@@ -63,7 +63,11 @@ class PrimalMoments(Primal):
             return forms.cross_attention(self, x, context, mask)
         literal = self.backend == "literal"
         if not literal and has_spans(self, x, context):
-            return self._by_spans(x, mask)
+            # The state has the sums of the loss, too.
+            sums, extend = self.zero_state(len(x), self.size.heads), type(self)._extend_with_loss
+            state = *self.start(len(x)), sums, sums, sums
+            tokens, (_, count, *_, energy, traces) = by_spans(self, extend, x, mask, state)
+            return Attended(tokens, self._causal_losses(energy, traces, count))
         phi = forms.features(self.phi, self.queries_and_keys(x, mask), mask)
         sides = forms.by_side(phi, self.size.heads)
         if self.size.causal:
@@ -114,14 +118,6 @@ class PrimalMoments(Primal):
             energy = ksvd.energy_of_scores(e, r, self.roots())
             sums, count = (traces * real[:, None]).sum(-1), real.sum(1).expand(x.shape[0])
             return Attended(tokens, self._causal_losses(energy, sums, count))
-
-    def _by_spans(self, x: Tokens, mask: Mask) -> Attended:
-        # The state has the sums of the loss, too.
-        sums = self.zero_state(len(x), self.size.heads)
-        state = *self.start(len(x)), sums, sums, sums
-        extend = type(self)._extend_with_loss
-        tokens, (_, count, *_, energy, traces) = by_spans(self, extend, x, mask, state)
-        return Attended(tokens, self._causal_losses(energy, traces, count))
 
     def _causal_losses(self, energy: ksvd.Energy, traces: Any, count: Tensor) -> dict[str, Tensor]:
         if not self.training:

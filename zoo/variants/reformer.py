@@ -90,20 +90,7 @@ class Reformer(ProjectedAttention):
         options = {"rotations": rotations, "bucket": bucket, "dropout": self.dropout}
         q, v = (F.pad(part, (0, 0, 0, tail)) for part in (q, v))
         real = F.pad(real, (0, tail))
-        return sample_by_sample(partial(attend_sorted, **options), q, v, real)[:, :, :n]
-
-
-def attend_sorted(
-    q: Slots,
-    v: Slots,
-    real: Real,
-    *,
-    rotations: Float[Tensor, "r e f"],
-    bucket: int,
-    dropout: float,
-) -> Slots:
-    order = hash_order(q.detach(), real, rotations)
-    return hashed_attention(q, v, real, order, bucket, dropout)
+        return sample_by_sample(partial(hashed_attention, **options), q, v, real)[:, :, :n]
 
 
 def hash_order(q: Slots, real: Real, rotations: Float[Tensor, "r e f"]) -> Order:
@@ -115,9 +102,11 @@ def hash_order(q: Slots, real: Real, rotations: Float[Tensor, "r e f"]) -> Order
 
 
 def hashed_attention(
-    q: Slots, v: Slots, real: Real, order: Order, bucket: int, dropout: float
-) -> Slots:
+    q: Slots, v: Slots, real: Real, *, rotations: Float[Tensor, "r e f"], bucket: int,
+    dropout: float,
+) -> Slots:  # fmt: skip
     # Over the union of the keys of all rounds, in the order of the tokens.
+    order = hash_order(q.detach(), real, rotations)
     slots = torch.arange(order.shape[-1], device=order.device).expand_as(order)
     rank = torch.zeros_like(order).scatter(-1, order, slots)
     queries, values = chunked(torch.cat([q, v], dim=-1), order, bucket).chunk(2, dim=-1)
@@ -143,17 +132,11 @@ def excluded(real: Real, order: Order, rank: Order, bucket: int) -> Bool[Tensor,
     masked = ((nearby < 0) | (nearby >= count))[:, None, None, :, None, :]
     rounds = torch.arange(order.shape[2], device=order.device)[:, None, None, None]
     for earlier in range(len(rounds) - 1):
-        repeated = same_neighbourhood((rank[:, :, earlier] // bucket).int(), order, bucket)
+        chunk = chunked((rank[:, :, earlier, :, None] // bucket).int(), order, bucket)
+        other = with_previous(chunk).mT
+        repeated = (other == chunk) | (other == chunk - 1)
         masked = masked | (repeated & (rounds > earlier))
     return masked
-
-
-def same_neighbourhood(
-    chunk_of: Int[Tensor, "b h s"], order: Order, bucket: int
-) -> Bool[Tensor, "b h r t c w"]:
-    chunk = chunked(chunk_of[..., None], order, bucket)
-    other = with_previous(chunk).mT
-    return (other == chunk) | (other == chunk - 1)
 
 
 def chunked(

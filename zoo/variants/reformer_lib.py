@@ -18,8 +18,8 @@ from types import MappingProxyType
 import torch
 from torch.nn import functional as F
 
-from zoo.contract import Count, Keys, Mask, Queries, Size, Tokens, Traits
-from zoo.packages import load
+from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
+from zoo.packages import library, load
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
@@ -58,6 +58,7 @@ class ReformerLib(ProjectedAttention):
         }
     )
     shared_qk = True
+    backend_for = library
 
     def __init__(self, size: Size, *, bucket: Count = 64, hashes: Count = 2) -> None:
         super().__init__(size)
@@ -67,9 +68,6 @@ class ReformerLib(ProjectedAttention):
             bucket_size=bucket, n_hashes=hashes, dropout=size.dropout
         )
         self.full = package.FullQKAttention(dropout=size.dropout)
-
-    def backend_for(self, x: Tokens) -> str:
-        return "library"
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
         batch, heads, n, _ = q.shape

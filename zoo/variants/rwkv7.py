@@ -31,15 +31,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Mask, Natural, Queries, State, Tokens
+from zoo.contract import Mask, Natural, Queries, Size, State, Tokens, Traits
 from zoo.kernels import delta
 from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import last_tokens
 from zoo.projection import ShortConvolution
 from zoo.recurrent import Inputs, loops_or_chunks, without_padding
-from zoo.size import Size
 from zoo.spans import RealTokensFirst
-from zoo.traits import Traits
 from zoo.variants import variants
 
 SLOWEST = math.exp(-0.5)
@@ -142,11 +140,16 @@ class Rwkv7(RealTokensFirst):
         self, z: dict[str, Mixes], r: Mixes, k: Mixes, v: Mixes
     ) -> tuple[Heads, Heads, Heads, Inputs]:
         # r, ktilde and v of each head, (b, n, h, e), and the 2 n steps of the recurrence.
+        # The second one of a token reads.
         a, log_w = self.rate(z["a"]).sigmoid(), -SLOWEST * self.decay(z["w"]).sigmoid()
         terms = r, k * (1 + (a - 1) * self.written), v, log_w, a, k * self.erased
         with full_precision(*(x.unflatten(-1, (self.size.heads, -1)) for x in terms)) as terms:
             r, k, v, log_w, a, erased = terms
-            return r, k, v, two_steps(r, k, v, log_w, a, F.normalize(erased, dim=-1))
+            zero, erased = torch.zeros_like(r), F.normalize(erased, dim=-1)
+            gate = a * erased * (-log_w).exp()
+            steps = (zero, r), (gate, k), (zero, v), (zero, log_w), (erased, zero)
+            joined = (torch.stack(each, dim=2).flatten(1, 2).transpose(1, 2) for each in steps)
+            return r, k, v, Inputs(*joined)
 
     def _merge(self, heads: Queries, r: Heads, k: Heads, v: Heads, z: Mixes) -> Tokens:
         bonus = (r * self.bonus.to(k.dtype).unflatten(0, (self.size.heads, -1)) * k).sum(-1, True)
@@ -155,14 +158,6 @@ class Rwkv7(RealTokensFirst):
         normed = normed * self.norm.weight + self.norm.bias
         gate = self.gate(z)
         return self.out(gate * (normed + (bonus * v).flatten(-2)).to(gate.dtype))
-
-
-def two_steps(r: Heads, k: Heads, v: Heads, log_w: Heads, a: Heads, erased: Heads) -> Inputs:
-    # `k` is ktilde, `erased` is khat. The second step reads.
-    zero = torch.zeros_like(r)
-    steps = (zero, r), (a * erased * (-log_w).exp(), k), (zero, v), (zero, log_w), (erased, zero)
-    joined = (torch.stack(each, dim=2) for each in steps)
-    return Inputs(*(x.flatten(1, 2).transpose(1, 2) for x in joined))
 
 
 def published_rank(factor: float, dim: int) -> int:

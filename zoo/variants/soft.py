@@ -33,16 +33,15 @@ journal version, arXiv 2207.03341, argues), which differs where the iteration ha
 There is no convolution of v. A sample without real tokens returns zero.
 """
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits
-from zoo.kernels.landmarks import isolate_empty, segment_means
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.projection import ShortConvolution
 from zoo.variants import variants
+from zoo.variants.nystrom import isolate_empty, segment_means
 
 
 @variants.register("soft")
@@ -70,17 +69,10 @@ class Soft(ProjectedAttention):
         self.query_conv = ShortConvolution(size, size.dim)
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
-        count = self.landmarks
-        if torch.compiler.is_exporting():
-            # Empty segments, where a graph for any length cannot have fewer.
-            mask = torch.ones_like(k[:, 0, :, 0], dtype=torch.bool) if mask is None else mask
-        else:
-            count = min(count, q.shape[-2])
-        mean = segment_means(q, mask, count)
+        mean, filled = segment_means(q, mask, self.landmarks)
         landmarks = mean @ q
         a, p = gaussian(landmarks, landmarks), gaussian(landmarks, q)
-        if mask is not None:
-            filled = mean.any(-1)
+        if filled is not None:
             a = isolate_empty(a, filled)
             p = p.masked_fill(~filled[..., None], 0.0)
         return p.mT @ (inverse(a, self.iterations) @ (p @ zero_padding(v, mask)))

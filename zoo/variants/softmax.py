@@ -30,17 +30,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Keys, Mask, Queries, Size, Tokens, Traits, Unsupported
+from zoo.contract import Identity, Keys, Mask, Queries, Size, Tokens, Traits, Unsupported
 from zoo.kernels.precision import product_dtype
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
 from zoo.recurrent import in_heads
 from zoo.registry import in_one_line
-from zoo.traits import Identity
 from zoo.variants import variants
 
 AllowedKeys = Bool[Tensor, "#b 1 #n m"]  # Which keys each query attends to, for all heads
-
 
 # The `gpu_kernels` of what `scaled_dot_product_attention` computes.
 FUSED = MappingProxyType(dict.fromkeys((False, True), "PyTorch (sdpa)"))
@@ -64,9 +62,6 @@ class Softmax(ProjectedAttention):
             model: nothing is timed in a layer.
         gate: the numbers that the output of a head is multiplied by: none, one, or one for
             each channel.
-
-    Raises:
-        Unsupported: `backend` is xformers, and the package or a CUDA device is missing.
     """
 
     version = "1.0"
