@@ -43,23 +43,19 @@ def listed(name: str = "") -> Entry:
     if name and name not in entries:
         raise UserError(unknown("variant or task", name, entries))
     if "caveat" in entries.get(name, {}):
-        entries[name]["baselines"] = _baselines(name)
+        from harness.records.store import BaselineStore
+        from harness.stores import PUBLISHED
+
+        entries[name]["baselines"] = {
+            each.spec.key: "; ".join(
+                f"{name} {each.metric.sentence(score)}" for name, score in each.scores.items()
+            )
+            for each in BaselineStore.within(PUBLISHED).read_whole()
+            if each.spec.name == name
+        }
     for entry in entries.values():
         entry["installed"] = {package: _is_installed(package) for package in entry["requires"]}
     return entries[name] if name else document
-
-
-def _baselines(task: str) -> dict[str, str]:
-    from harness.records.store import BaselineStore
-    from harness.stores import PUBLISHED
-
-    return {
-        each.spec.key: "; ".join(
-            f"{name} {each.metric.sentence(score)}" for name, score in each.scores.items()
-        )
-        for each in BaselineStore.within(PUBLISHED).read_whole()
-        if each.spec.name == task
-    }
 
 
 def _is_installed(package: str) -> bool | None:

@@ -58,25 +58,22 @@ def check(
         model = spec.model_dump_json(include=OF_MODELS)
         if model not in reasons:
             reasons[model] = _unsupported(spec)
-        if not reasons[model]:
-            _require_batch(spec)
-            runnable.append(Checked(spec, record, False))
+        if reasons[model]:
+            continue
+        examples, task = restore(spec).summary.sizes["train"], spec.task
+        if examples < spec.train.batch:
+            remedy = f"set {task.name}.train higher" if "train" in task.options else "add rows"
+            raise UserError(
+                f"{task.key} has {examples} training examples, fewer than a batch of "
+                f"{spec.train.batch}; {remedy}, or lower train.batch"
+            )
+        runnable.append(Checked(spec, record, False))
     skipped = dict.fromkeys(reason for reason in reasons.values() if reason)
     if skipped and not runnable:
         raise Unsupported(next(iter(skipped)))
     for reason in skipped:
         warnings.warn(f"skipped: {reason}", stacklevel=2)
     return runnable
-
-
-def _require_batch(spec: RunSpec) -> None:
-    examples, task = restore(spec).summary.sizes["train"], spec.task
-    if examples < spec.train.batch:
-        remedy = f"set {task.name}.train higher" if "train" in task.options else "add rows"
-        raise UserError(
-            f"{task.key} has {examples} training examples, fewer than a batch of "
-            f"{spec.train.batch}; {remedy}, or lower train.batch"
-        )
 
 
 def _unsupported(spec: RunSpec) -> str | None:

@@ -159,44 +159,35 @@ class Attempt:
             sample = roll_out(trainer, self.data.task, test)
         else:
             sample = by_cluster(trainer.evaluate(test).values, test)
-        progress = self.progress
-        return Final(
-            score=self.data.summary.metric.value(sample.mean), test_examples=len(test),
-            dev=cast(float, progress.best), best_step=progress.best_step,
-            train_seconds=progress.seconds, seconds=time.perf_counter() - self.start,
-            sample=sample, probes=self._probe(trainer), best_on_test=progress.best_on_test,
-        )  # fmt: skip
-
-    def _probe(self, trainer: Trainer) -> dict[str, Probe]:
-        metric, found = self.data.summary.metric, {}
+        progress, metric, probes = self.progress, self.data.summary.metric, {}
         for name, split in self.data.task.probes().items():
             split = split.to(trainer.device)
-            sample = by_cluster(trainer.evaluate(split).values, split)
-            found[name] = Probe(score=metric.value(sample.mean), sample=sample)
-        return found
+            of_probe = by_cluster(trainer.evaluate(split).values, split)
+            probes[name] = Probe(score=metric.value(of_probe.mean), sample=of_probe)
+        return Final(
+            score=metric.value(sample.mean), test_examples=len(test), sample=sample,
+            dev=cast(float, progress.best), best_step=progress.best_step, probes=probes,
+            train_seconds=progress.seconds, seconds=time.perf_counter() - self.start,
+            best_on_test=progress.best_on_test,
+        )  # fmt: skip
 
 
 def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers | ClusterValues:
-    if values.dtype == torch.bool:
-        return _bits(values, split)
-    _, clusters = clusters_of(split).unique(return_inverse=True)
-    counted = split.answers.counted(split.targets)
-    sizes, sums = (
-        clusters.bincount(of_examples.cpu().double().flatten(1).sum(1)).tolist()
-        for of_examples in (counted, values)
-    )
-    return ClusterValues(sizes=tuple(map(round, sizes)), sums=tuple(sums))
-
-
-def _bits(correct: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers:
     clusters, counted = clusters_of(split), split.answers.counted(split.targets).cpu()
+    if values.dtype != torch.bool:
+        _, clusters = clusters.unique(return_inverse=True)
+        sizes, sums = (
+            clusters.bincount(of_examples.cpu().double().flatten(1).sum(1)).tolist()
+            for of_examples in (counted, values)
+        )
+        return ClusterValues(sizes=tuple(map(round, sizes)), sums=tuple(sums))
     of_example = counted.long().flatten(1).sum(1) if counted.dim() > 1 else counted.long()
     answers = clusters.bincount(of_example.double()).long()
     # Stable sorts: by the cluster's number of answers, then by cluster, then by example.
     order = clusters.argsort(stable=True)
     order = order[answers[clusters][order].argsort(stable=True)]
     sizes = answers[clusters[order].unique_consecutive()]
-    return CorrectAnswers.pack(correct.cpu()[order][counted[order]].tolist(), sizes.tolist())
+    return CorrectAnswers.pack(values.cpu()[order][counted[order]].tolist(), sizes.tolist())
 
 
 def clusters_of(split: Split) -> Int[Tensor, " n"]:
@@ -278,10 +269,6 @@ def run(
         return record
 
 
-def failure(spec: RunSpec, store: Store, reason: str) -> Record:
-    return Attempt(spec, store).record("failed", reason)
-
-
 def save_record(record: Record, store: Store, found: Record | None) -> Record:
     # A finished run is replaced by an error only of other code; a result needs no checkpoint.
     finished = found if found is not None and found.status == "ok" else None
@@ -355,7 +342,7 @@ def execute(
             return Result(found)
         reported = Reported(lock, title(spec))
         if failed:
-            record = save_record(failure(spec, store, failed), store, found)
+            record = save_record(Attempt(spec, store).record("failed", failed), store, found)
         else:
             record = run(spec, store, reported, found=found, keep_checkpoints=keep_checkpoints)
         return Result(record, new=True, trace=reported.trace)

@@ -188,8 +188,13 @@ def choose(
             due_finals += finals(chosen.spec, seeds)
         else:
             ended += ((trial, False) for trial in records)
-        for line in lines_of(records, chosen):
-            LOG.info(line)
+        if records:
+            LOG.info("%s on %s, on dev:", records[0].spec.attention, records[0].spec.task.key)
+        for record in records:
+            point = ", ".join(f"{path}={value}" for path, value in record.spec.values.items())
+            end = record.reason or record.status
+            result = record.selection.sentence(record.final.dev) if record.final else end
+            LOG.info("  %s: %s%s", point, result, " (chosen)" * (record is chosen))
     outcomes = execute(due_finals, how) if due_finals else []
     return [*outcomes, *ended], len(rows) * len(seeds)
 
@@ -297,16 +302,6 @@ def due(trials: Sequence[RunSpec], records: Sequence[Record]) -> list[RunSpec]:
 
 def has_solved(record: Record) -> bool:
     return bool(record.final) and record.curve[-1].step < record.spec.train.steps
-
-
-def lines_of(records: Sequence[Record], chosen: Record | None) -> Iterator[str]:
-    for number, record in enumerate(records):
-        if not number:
-            yield f"{record.spec.attention} on {record.spec.task.key}, on dev:"
-        point = ", ".join(f"{path}={value}" for path, value in record.spec.values.items())
-        end = record.reason or record.status
-        result = record.selection.sentence(record.final.dev) if record.final else end
-        yield f"  {point}: {result}{' (chosen)' if record is chosen else ''}"
 
 
 def differ(records: Sequence[Record]) -> bool:

@@ -65,7 +65,11 @@ def measurements(
     for operation, (name, of) in product(operations, named + backends * references):
         row = [_spec(name, of, settings, operation, n, causal, shared) for n in sorted(lengths)]
         try:
-            require_supported(row[0])
+            for variant in map(variants.find, row[0].options):
+                variant.require_form(causal=row[0].causal)
+                if operation in ("prefill", "decode") and not variant.decodes():
+                    able = decoding()
+                    raise Unsupported(f"{variant.name()} does not decode; variants that do: {able}")
             specs += row
         except Unsupported as error:
             skipped[f"{name}, {operation}: {error}"] = None
@@ -145,14 +149,6 @@ def _spec(
     auto = spec.options == {REFERENCE: {}} and spec.device == "cpu"
     is_reference = spec.model_copy(update={"overrides": {}}) == reference
     return reference if auto or is_reference else spec
-
-
-def require_supported(spec: CostSpec) -> None:
-    for name in spec.options:
-        variant = variants.find(name)
-        variant.require_form(causal=spec.causal)
-        if spec.operation in ("prefill", "decode") and not variant.decodes():
-            raise Unsupported(f"{name} does not decode; variants that do: {decoding()}")
 
 
 def _model(dim: int, heads: int, options: Mapping[str, Value]) -> Encoder:

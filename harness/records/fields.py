@@ -64,12 +64,12 @@ class Frozen(BaseModel):
 
 @cache
 def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
-    def is_tag(annotation: Any) -> bool:
-        return get_origin(annotation) is Literal and len(get_args(annotation)) == 1
-
-    return {name: field.get_default(call_default_factory=True)
-            for name, field in kind.model_fields.items()
-            if not (field.is_required() or is_tag(field.annotation))}  # fmt: skip
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in kind.model_fields.items()
+        if not field.is_required()
+        and (get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1)
+    }
 
 
 class Identified(Frozen):

@@ -5,13 +5,12 @@ its file, `sha256:HEX`. Nothing here imports a variant, so that pages and tables
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.records.families import LISTED
+from harness.records.families import listed
 
 TRAINING = "1.0"  # The version of `harness.train`; `harness/behaviour.json` has its losses
 LOOP = "training loop"  # Its name among those of variants, which have no spaces
@@ -19,8 +18,7 @@ LOOP = "training loop"  # Its name among those of variants, which have no spaces
 
 @cache
 def built_in() -> Mapping[str, str]:
-    listed = json.loads(LISTED.read_text("utf-8"))["variants"]
-    return {entry["name"]: entry["version"] for entry in listed} | {LOOP: TRAINING}
+    return {name: entry["version"] for name, entry in listed().items()} | {LOOP: TRAINING}
 
 
 def major(version: str) -> str:
