@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from reports.markdown import escape, table
-from reports.text import NOTHING, WIDTH, plain, text_table
+from reports.text import NOTHING, WIDTH, plain, text_table, without_nan
 
 OUTPUTS = ("page", "latex", "terminal", "readme", "site")
 
@@ -150,6 +150,10 @@ def _latex(cell: Cell) -> str:
 def headed(frame: pd.DataFrame, columns: Iterable[Column]) -> pd.DataFrame:
     names = {column.name: column.csv or column.name.replace(".", "_") for column in columns}
     return frame[[*names]].convert_dtypes().rename(columns=names)
+
+
+def records(frame: pd.DataFrame, columns: Iterable[Column]) -> list[dict[Any, Any]]:
+    return without_nan(headed(frame, columns)).to_dict("records")
 
 
 def tex(text: str) -> str:

@@ -12,16 +12,7 @@ import torch
 from harness.costs.plan import candidates, reference_of
 from harness.data import data_of, is_out_of_memory
 from harness.model import Classifier, Stack, build_model, trainable
-from harness.records.cost import (
-    REFERENCE,
-    SDPA,
-    STEP,
-    CostSpec,
-    Limits,
-    Measured,
-    batching_of,
-    softmax_by,
-)
+from harness.records.cost import REFERENCE, SDPA, STEP, CostSpec, Limits, Measured, softmax_by
 from harness.records.fields import Quartiles
 from harness.records.spec import Encoder, TrainSpec
 from harness.timing import LEAST_ROUNDS, Timer, sample, short_trial, timer_of
@@ -220,7 +211,7 @@ def _memory(spec: CostSpec, timed: TimedCall, softmax: TimedCall | None) -> dict
 
 def memory_batch(spec: CostSpec) -> int:
     # One sample if the batch depends on the length.
-    return spec.batch if batching_of(spec.batching)[0] == "batch" else 1
+    return 1 if spec.batching.startswith("tokens=") else spec.batch
 
 
 def required_bytes(spec: CostSpec, timed: TimedCall) -> int:

@@ -75,11 +75,11 @@ def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
 class Identified(Frozen):
     @cached_property
     def text(self) -> str:
-        return dumped(self.model_dump(mode="json"))
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
 
     @cached_property
     def id(self) -> str:
-        return id_of(self.text)
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
     def model_copy(
         self: IdentifiedT, *, update: Mapping[str, Any] | None = None, deep: bool = False
@@ -88,14 +88,6 @@ class Identified(Frozen):
         vars(copied).pop("text", None)
         vars(copied).pop("id", None)
         return copied
-
-
-def dumped(fields: Mapping[str, Any]) -> str:
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
-
-
-def id_of(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Quartiles(Frozen):

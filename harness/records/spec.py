@@ -12,17 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from harness.records.fields import (
-    Count,
-    Device,
-    Frozen,
-    Identified,
-    Precision,
-    Probability,
-    Rate,
-    dumped,
-    id_of,
-)  # fmt: skip
+from harness.records.fields import Count, Device, Frozen, Identified, Precision, Probability, Rate
 from zoo.registry import Value
 
 Point = Mapping[str, Value]  # A point of a grid: the value of each tuned field, by path
@@ -275,9 +265,10 @@ class RunSpec(Identified):
     data: dict[str, str]  # SHA-256 of each split of the task, by name
 
     @cached_property
-    def id(self) -> str:
-        text = dumped({**self.model_dump(mode="json", exclude={"question"}), "question": None})
-        return id_of(text.replace('"question":null', f'"question":{self.question.text}', 1))
+    def text(self) -> str:
+        fields = {**self.model_dump(mode="json", exclude={"question"}), "question": None}
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return text.replace('"question":null', f'"question":{self.question.text}', 1)
 
     @property
     def task(self) -> TaskSpec:
