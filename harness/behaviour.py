@@ -29,7 +29,6 @@ from zoo.registry import UserError, Value
 from zoo.variants import variants
 
 FILE = Path(__file__).with_name("behaviour.json")
-
 LENGTH = 48  # Tokens: with few, the rounding of fp32 is far below its tolerance
 # Rounding on other processors, relative to the largest number of a case.
 PRECISIONS = {torch.float64: 1e-9, torch.float32: 1e-4}

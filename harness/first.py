@@ -23,7 +23,6 @@ from harness.suite import layer_costs, rows_of, specs_of
 from zoo.registry import UserError
 
 LOG = logging.getLogger(__name__)
-
 SUITES, SEED = ("lra", "laptop"), 1
 FORMS = ("causal", "bidirectional")
 LENGTHS = (256, 1024, 4096)  # Tokens at which a layer is measured

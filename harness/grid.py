@@ -27,7 +27,6 @@ LOG = logging.getLogger(__name__)
 ATTEMPTS = 3  # A run fails after so many processes have ended during it
 SECONDS_PER_SUMMARY = 60.0  # Seconds between two lines with the state of a grid
 BAR_WIDTH = 20  # Characters of the bar of a grid
-
 SECONDS_PER_LOOK = 1.0  # Seconds between two looks at the runs of other processes
 # Fields of a specification that determine the model.
 OF_MODELS = {"question", "attention", "layers", "options", "values", "device"}

@@ -36,7 +36,6 @@ from zoo.registry import UserError, in_one_line
 LOG = logging.getLogger(__name__)
 SECONDS_PER_LINE = 10.0  # Minimum seconds between two lines of a run without a score on dev
 BAR = {"bar": "run"}  # A part of the line at the foot of a terminal
-
 SAVE_EVERY = 120.0  # Seconds of training between two checkpoints, at most
 # Called with the phase that begins, a new point of the curve, or an unexpected traceback.
 Report = Callable[[Literal["phase", "point", "trace"], Any], None]

@@ -45,7 +45,6 @@ from zoo.registry import UserError, Value
 LOG = logging.getLogger(__name__)
 USUAL_TASK, SEEDS, TUNED_SEEDS = "listops", (0,), (1, 2, 3, 4, 5)  # Defaults
 Outcomes = list[tuple[Record, bool]]  # The record of each run, and whether it was made now
-
 WIDTH = "model.feed_forward"  # The field that makes models of equal size
 TOLERANCE = 0.01  # Relative difference of parameters that remains, at most
 TASK = "task"  # Owner of the options of the task of a sweep, in place of its name

@@ -34,7 +34,6 @@ from zoo.registry import UserError, Value
 from zoo.variants import variants
 
 LOG = logging.getLogger(__name__)
-
 SOME_EXAMPLES = 100  # Examples of train that show which lengths there are
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MIB = 2**20
-
 REASON = 80  # The most characters of a reason in a table
 
 # What the costs of a sweep share.
@@ -43,12 +42,10 @@ CSV = table.values(
 )  # fmt: skip
 
 Cost = Mapping[Any, Any]
-
 LABEL = Column(name="label", heading="attention")
 
 # The growth of the cost of one token, by the growth of the cost of all
 OF_TOKEN = {"O(N)": "O(1)", "O(N log N)": "O(log N)", "O(N²)": "O(N)"}
-
 ORDER = ("train", "decode", "prefill", "forward", "packed")
 
 FITS = {

@@ -9,9 +9,7 @@ from reports.markdown import rendered
 from reports.text import NOTHING, ratio_text, text_table
 
 ALWAYS = ("softmax", "ssd")  # Rows beside any other: exact attention, and a state
-
 HEAD = ("place", "attention", "score", "95 % interval")
-
 Document = Mapping[str, Any]
 
 

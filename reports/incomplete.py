@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,9 @@ def marked(
         attention = as_typed(row.partition("[")[0], typed)
         return f"{what}: harness run {' '.join(texts)} {flags_of(row, attention)}"
 
-    answers, marks, certified = of.answers[has_runs(of.answers)], {}, [*_certified(stores)]
+    answers, marks = of.answers[has_runs(of.answers)], {}
+    certified = {(found.variant, major(found.version)) for store in stores
+                 for found in CertificateStore.within(store).read()[0] if found.passed}  # fmt: skip
     titles = {question.name: question.title for question in of.suite.questions}
     forms = {variant["name"]: variant for variant in catalogue["variants"]}
     for row in sorted({*rows} & {*answers["row"]}):
@@ -63,13 +65,6 @@ def as_typed(attention: str, typed: Mapping[str, str]) -> str:
         text = typed.get(name, f"MODULE:{name}")
         attention = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text, attention)
     return attention
-
-
-def _certified(stores: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    for store in stores:
-        for found in CertificateStore.within(store).read()[0]:
-            if found.passed:
-                yield found.variant, major(found.version)
 
 
 def _is_checked(

@@ -20,7 +20,6 @@ from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text
 # Seconds of a pass of a training step on a GPU if none are published: launching the kernels of a
 # small model, about a thousand, takes longer than running them.
 STEP_SECONDS = 0.01
-
 FEWEST = 6  # Common variants that a correlation with a published table needs
 PRINTED = 0.05  # Half a unit of the last printed digit of a result
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 # Of both rows of a comparison
 SIZES = {"seeds": "seeds", "parameters": "parameters", "state_bytes": "state, bytes"}
-
 PLANNED = "Intervals and p are of each comparison alone; for claims together, use p (Holm, {})."
 
 
@@ -65,7 +64,13 @@ def results_in(
         "attentions": rows_in([name for text in attentions for name in split(text)]),
         "questions": questions,
     }
-    _require_variants(shown["attentions"], joint.runs, of_suites=bool(named))
+    # Beside a variant with runs of a suite, one without is shown by the command that makes some.
+    known = {*joint.runs.get("row", ()), *joint.runs.get("attention", ())}
+    listed = {variant["name"] for variant in described()["variants"]}
+    for name in shown["attentions"]:
+        is_variant = {*layers_in(name.partition("[")[0])} <= listed
+        if not (named and is_variant and known & {*shown["attentions"]}):
+            require_known("variant of these runs", [name], known)
     of_suite, found = np.array(runs.get("suite", ()), dtype=object), list[Tables]()
     is_other = of_suite == ""
     for key in named or sorted({*of_suite} - {""}):
@@ -89,16 +94,6 @@ def results_in(
             runs[is_other], content.rules, content.costs, described(), shown["attentions"]
         ))  # fmt: skip
     return Results(content, found, _step_tables(content.costs, named))
-
-
-def _require_variants(named: Sequence[str], runs: pd.DataFrame, *, of_suites: bool) -> None:
-    # Beside a variant with runs of a suite, one without is shown by the command that makes some.
-    known = {*runs.get("row", ()), *runs.get("attention", ())}
-    listed = {variant["name"] for variant in described()["variants"]}
-    for name in named:
-        is_variant = {*layers_in(name.partition("[")[0])} <= listed
-        if not (of_suites and is_variant and known & {*named}):
-            require_known("variant of these runs", [name], known)
 
 
 def _named(suites: Sequence[str], questions: Sequence[str]) -> dict[str, Suite]:
@@ -137,12 +132,10 @@ def _step_tables(costs: pd.DataFrame, more: dict[str, Suite]) -> list[tuple[Suit
         return []
     from harness.suite import frame_of, steps
 
-    every = {suite.key: suite for suite in (*map(find, names()), *more.values())}
-    of_steps = [suite for suite in every.values() if suite.level == "step"]
-    wanted = [
-        (suite, frame_of(steps(suite, suite.questions, suite.rows, "cpu"))) for suite in of_steps
-    ]
-    found = [(suite, papers.step_costs(each, costs)) for suite, each in wanted]
+    every, found = {of.key: of for of in (*map(find, names()), *more.values())}, []
+    for suite in (of for of in every.values() if of.level == "step"):
+        wanted = frame_of(steps(suite, suite.questions, suite.rows, "cpu"))
+        found.append((suite, papers.step_costs(wanted, costs)))
     return [(suite, measured) for suite, measured in found if len(measured)]
 
 
@@ -229,7 +222,12 @@ def comparison(pairs: Iterable[Sequence[str]], found: Results) -> tuple[pd.DataF
     # Parameters and state are of the whole models.
     answers = [of.answers for of in found.suites]
     rows = {row for table in answers for row in table["row"]}
-    named = [_pair(names, rows) for names in pairs]
+    named: list[tuple[str, str]] = []
+    for pair in pairs:
+        if len(pair) != 2 or pair[0] == pair[1]:
+            raise UserError(f"--compare {','.join(pair)!r} names no two variants; give A,B")
+        require_known("variant of the tables", pair, rows)
+        named.append((pair[0], pair[1]))
     compared = between(found.differences, named)
     sizes = pd.concat([of.answers.assign(table=of.suite.key) for of in found.suites] or [compared])
     for side in ("first", "second") if len(compared) else ():
@@ -264,13 +262,6 @@ def comparison(pairs: Iterable[Sequence[str]], found: Results) -> tuple[pd.DataF
                                  for row in pair if row in of.marks)  # fmt: skip
     none = "; ".join(f"no table compares {first} with {second}" for first, second in named)
     return compared, "\n".join(found_texts) or none
-
-
-def _pair(names: Sequence[str], rows: set[str]) -> tuple[str, str]:
-    if len(names) != 2 or names[0] == names[1]:
-        raise UserError(f"--compare {','.join(names)!r} names no two variants; give A,B")
-    require_known("variant of the tables", names, rows)
-    return names[0], names[1]
 
 
 def write_study(study: "Study") -> tuple[list[dict[Hashable, Any]], list[Path]]:

@@ -310,8 +310,11 @@ def question_results(
 
 
 def _answers(question: QuestionResults, runs: pd.DataFrame) -> pd.DataFrame:
-    groups = runs.groupby("row")
-    found = groups.agg({"status": _status, **dict.fromkeys(LARGEST, "max")})
+    def ends(statuses: pd.Series) -> str:
+        failed = statuses[statuses != "ok"].str.replace("_", " ").value_counts(sort=False)
+        return ", ".join(f"{name} ({n} of {len(statuses)})" for name, n in failed.items()) or "ok"
+
+    found = runs.groupby("row").agg({"status": ends, **dict.fromkeys(LARGEST, "max")})
     lines = {row: _line(question, row) for row in question.scores}
     # Losses are ranked even below a baseline.
     ranked = [row for row in lines if lines[row]["answered"] or question.is_unbeaten
@@ -342,8 +345,3 @@ def _line(question: QuestionResults, row: str) -> dict[str, Any]:
         "baseline_interval": text(baseline) if baseline else "",
         "at_baseline": bool(question.rules) and not above, "answered": above,
     }  # fmt: skip
-
-
-def _status(statuses: pd.Series) -> str:
-    failed = statuses[statuses != "ok"].str.replace("_", " ").value_counts(sort=False)
-    return ", ".join(f"{name} ({n} of {len(statuses)})" for name, n in failed.items()) or "ok"

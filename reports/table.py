@@ -19,7 +19,6 @@ TEX = str.maketrans({
 })  # fmt: skip
 
 RISING = "↑"  # The mark of a score that still rises
-
 Line = Mapping[Hashable, Any]
 
 

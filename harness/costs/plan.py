@@ -32,7 +32,6 @@ NAIVE = "naive"  # The formula of softmax
 BACKENDS: Mapping[str, tuple[str, ...]] = {"cpu": (SDPA, NAIVE), "cuda": (SDPA, NAIVE, "xformers")}
 WEIGHTS = 3  # Tensors of the size of the weights of all layers in the memory of the formula, about
 SHARE = 0.25  # Share of the machine's memory that these may take, at most
-
 RECIPE = "laptop"  # The recipe of the model of level `step`
 MODEL = "model"  # The owner of its settings
 SETTINGS = ("depth", "feed_forward", "head", "dropout", "recompute")

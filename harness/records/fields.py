@@ -21,7 +21,6 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, lt=1e15)]
 Rate = Annotated[float, Field(gt=0, lt=1e6)]  # A learning rate; a much larger one overflows in fp32
 Seconds = Annotated[float, Field(ge=0, lt=1e15)]
-
 IdentifiedT = TypeVar("IdentifiedT", bound="Identified")
 
 

@@ -29,7 +29,6 @@ from harness.records.answers import ClusterValues, CorrectAnswers
 from tasks.metrics import Metric
 
 Array = NDArray[np.float64]
-
 UPPER = 0.975  # The quantile at the upper end of every interval: 95 % lie within
 
 

@@ -40,7 +40,6 @@ COLUMNS = (
     "rate", "version",
 )  # fmt: skip
 MOST = 512  # The most rows of a suite, and its most questions
-
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 

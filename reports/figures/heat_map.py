@@ -34,7 +34,6 @@ FIELD, BAR, CHARACTER, BETWEEN = 0.72, 0.8, 0.092, 0.2
 LIGHT_INK, DARK_INK = "#fffffe", "#000001"
 EQUAL = 0.179  # The luminance of a field on which both have the same contrast (WCAG 2)
 EMPTY, BARS = style.EMPTY, style.BARS
-
 KEY = "Darker is better, from the strongest baseline to the best result. Bold: within 2 % of the "
 KEY += "best, and none is separably better. Italic: not separably better than the strongest "
 KEY += "baseline. Grey: not run. White: not possible, or not measured. Bars are logarithmic."
@@ -42,14 +41,18 @@ KEY += "baseline. Grey: not run. White: not possible, or not measured. Bars are 
 # Characters of a line of a heading, the size of its type where no word is longer, the most
 # characters of one, and characters of the key for an inch.
 HEADING, SIZE, LONGEST, KEY_INCH = 9, 9.6, 60, 15
-
 UNITS = ((2**20, "M"), (2**10, "K"))
 
 
 def draw(of: "Tables") -> Figure:
     groups = [(form, of.questions(form), _costs(of, form)) for form in of.matrix if of.rows(form)]
     widths = [FIELD * len(asked) + BAR * len(costs) + BETWEEN for _, asked, costs in groups]
-    places = _places(of)
+    places: dict[str, float] = {}
+    at, last = 0.0, ""
+    for row, attention in _rows(of).items():
+        family = family_of(attention)
+        at += GAP * bool(last and family != last)
+        places[row], at, last = at, at + 1, family
     rows = max(places.values(), default=0.0) + 1
     labels = 0.3 + CHARACTER * max((len(style.label(row)) for row in places), default=0)
     key = fill(_key(of), int(KEY_INCH * sum(widths)) or 1)
@@ -93,16 +96,6 @@ def _rows(of: "Tables") -> dict[str, str]:
     rows = dict.fromkeys(row for matrix in of.matrix.values() for row in matrix.index)
     named = {str(row): str(attention[row]) for row in rows if row in few}
     return dict(sorted(named.items(), key=lambda of: order_of(of[1])))
-
-
-def _places(of: "Tables") -> dict[str, float]:
-    places: dict[str, float] = {}
-    at, last = 0.0, ""
-    for row, attention in _rows(of).items():
-        family = family_of(attention)
-        at += GAP * bool(last and family != last)
-        places[row], at, last = at, at + 1, family
-    return places
 
 
 def _group(
