@@ -97,8 +97,7 @@ def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], li
 def stores_of(store: Path | None) -> list[Path]:
     from harness.records.store import require_folder
 
-    found = [PUBLISHED] if PUBLISHED.is_dir() else []
-    found += [require_folder(store)] if store else []
+    found = [PUBLISHED] * PUBLISHED.is_dir() + ([require_folder(store)] if store else [])
     if not found:
         raise UserError(
             f"there are no records in {PUBLISHED}; make records with: harness run --suite "

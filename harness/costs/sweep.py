@@ -118,8 +118,17 @@ def sweep(
             final = found if found and found.status not in ("failed", "skipped") else None
             if final and not keep_outdated and is_outdated(final):
                 final = None
-            record = final or _measured(spec, reason, measure, clock)
-            if final is None:
+            record = final
+            if record is None:
+                started, start = now(), 0.0 if reason else clock()
+                outcome = Outcome("skipped", reason, None) if reason else measure(spec)
+                record = CostRecord(
+                    spec=spec, started=started, seconds=0.0 if reason else clock() - start,
+                    status=outcome.status, reason=outcome.reason, measured=outcome.measured,
+                    environment=describe(spec.device), options=options_of(spec),
+                    versions=versions_of({**spec.options, REFERENCE: {}}),
+                    claims_linear=all(variants.find(of).traits.linear for of in spec.options),
+                )  # fmt: skip
                 store.write(record)
             if not reason and record.status != "ok":
                 reason = f"{record.status.replace('_', ' ')} at {spec.length:,} tokens"
@@ -194,17 +203,3 @@ def measure_runs(runs: Iterable[Record], store: Store, **how: Any) -> list[CostR
         )
         return []
     return measure_all(specs, store.folder, **how)
-
-
-def _measured(
-    spec: CostSpec, reason: str, measure: Callable[[CostSpec], Outcome], clock: Callable[[], float]
-) -> CostRecord:
-    started, start = now(), 0.0 if reason else clock()
-    outcome = Outcome("skipped", reason, None) if reason else measure(spec)
-    return CostRecord(
-        spec=spec, started=started, seconds=0.0 if reason else clock() - start,
-        status=outcome.status, reason=outcome.reason, measured=outcome.measured,
-        environment=describe(spec.device), options=options_of(spec),
-        versions=versions_of({**spec.options, REFERENCE: {}}),
-        claims_linear=all(variants.find(name).traits.linear for name in spec.options),
-    )  # fmt: skip

@@ -4,7 +4,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -145,12 +145,12 @@ class RecordStore(Generic[RecordT]):
 
     def _entry(self, name: str) -> Path | Text | None:
         path = self.folder / f"{name}.json"
-        with usable(path, "read", "give another --store"):
-            try:
-                path.lstat()
-                return path
-            except (FileNotFoundError, NotADirectoryError):
-                pass
+        with (
+            usable(path, "read", "give another --store"),
+            suppress(FileNotFoundError, NotADirectoryError),
+        ):
+            path.lstat()
+            return path
         with self._listed():
             return files.find_line(self.root, self.tag, name)
 

@@ -16,7 +16,6 @@ A suite is a file `harness/recipes/suites/NAME.toml`, or a file of a user:
 `recipe = "paper"`.
 """
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -230,7 +229,15 @@ def _parse(name: str, tables: Table, label: str) -> Suite:
         if len(questions) > MOST:
             raise UserError(f"{label}: {len(questions)} questions are over {MOST}; give fewer")
         for name in questions:
-            where, table = f"{label}, question {name!r}: ", _completed(name, questions, shared)
+            where, table = f"{label}, question {name!r}: ", dict(questions[name])
+            extends = table.pop("extends", None)
+            if extends is not None and "extends" in questions.get(extends, {"extends": ""}):
+                raise UserError(
+                    f"question {name!r} extends {extends!r}; name one that extends none"
+                )
+            for base in (questions[extends] if extends else {}, shared):
+                table = merged(base, table)
+            table["name"] = name
             tables["questions"].append(
                 validated(SuiteQuestion, table, where, parts=PARTS, strict=True)
             )
@@ -239,13 +246,3 @@ def _parse(name: str, tables: Table, label: str) -> Suite:
             f"{label}: 'all' and each of 'questions' must be a table; write them as tables"
         ) from error
     return validated(Suite, tables, f"{label}: ", parts=PARTS, strict=True)
-
-
-def _completed(name: str, questions: Mapping[str, Table], shared: Table) -> Table:
-    table = dict(questions[name])
-    extends = table.pop("extends", None)
-    if extends is not None and "extends" in questions.get(extends, {"extends": ""}):
-        raise UserError(f"question {name!r} extends {extends!r}; name one that extends none")
-    for base in (questions[extends] if extends else {}, shared):
-        table = merged(base, table)
-    return {**table, "name": name}
