@@ -34,8 +34,7 @@ def examine(
     name: str, settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), *,
     fast: bool = False, only: Sequence[str] | None = None, store: Path | None = None,
 ) -> tuple[list[Row], list[str], list[Path]]:  # fmt: skip
-    # Run the checks of a variant or a task, or those in `only`; certify a variant to `store`.
-    # Return the results, the failures, and the certificate.
+    # Certifies a variant to `store`. Returns the results, the failures, and the certificate.
     owner = name.rpartition(":")[2]
     if only is not None and not only:
         raise UserError(f"only={only!r} names no check; name one, or leave it out to run all")

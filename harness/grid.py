@@ -41,8 +41,7 @@ class Checked(NamedTuple):
 def check(
     specs: Sequence[RunSpec], store: Store, *, rerun: bool = False, keep_outdated: bool = False
 ) -> list[Checked]:
-    # Final records are results, unless they are of earlier code and not `keep_outdated`, or with
-    # `rerun`. Variants that do not support a task are skipped with a warning.
+    # Final records are results, unless of earlier code and not `keep_outdated`, or with `rerun`.
     runnable: list[Checked] = []
     reasons: dict[str, str | None] = {}
     for spec in specs:
@@ -106,8 +105,7 @@ def run_all(
     checked_runs: Sequence[Checked], store: Store, resources: Resources, *,
     rerun: bool = False, keep_checkpoints: bool = False,
 ) -> list[tuple[Record, bool]]:  # fmt: skip
-    # Runs of another command are left to it, unless it ends before they do. Returns the record of
-    # each run, and whether it was executed now.
+    # Runs of another command are left to it, unless it ends before they do.
     store.remove_leftovers()
     missing = {run.spec.file_name: run for run in checked_runs if not run.is_done}
     done = {run.spec.file_name: (run.record, False) for run in checked_runs

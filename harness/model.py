@@ -302,8 +302,7 @@ class DecisionTransformer(nn.Module):
         self.head = nn.Sequential(nn.Linear(dim, action_dim), nn.Tanh())
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b k a"], dict[str, Tensor]]:
-        # `batch.tokens` are windows of k steps, (b, 1, k, f), with the f channels of
-        # `tasks.control.windows`.
+        # `batch.tokens`: windows (b, 1, k, f), with the channels of `tasks.control.windows`.
         steps, actions = batch.tokens[:, 0], self.embed_action.in_features
         embedded = [
             self.embed_return(steps[..., RETURN:STATES]),

@@ -39,8 +39,6 @@ def question_of(
     compiled: bool | None = None, tune: bool = False, grid: Texts = NONE, match: str = "",
 ) -> Question:  # fmt: skip
     # Reads no data. `recipe` may be a question, `laptop@3/overwrite`, which fixes the precision.
-    # Options of variants are left to `spec_of`. By default models are compiled on CUDA, unless
-    # batches have many lengths, and `grid` has learning rates.
     name = name_of(task)
     if positions:
         require_known("kind of positions", [positions], get_args(Positions))

@@ -190,8 +190,7 @@ def _has_form(row: Row, *, causal: bool) -> bool:
 
 
 def repeat(row: Row, count: int) -> Iterator[Finding]:
-    # Scores must be equal bit for bit on a machine of that name with the same commit and PyTorch;
-    # elsewhere they must lie in the recorded interval.
+    # Equal bit for bit with the same machine, commit and PyTorch, else in the recorded interval.
     runs = sorted((run for run in row.runs if run.final and run.spec.role != "trial"),
                   key=lambda run: run.final.train_seconds if run.final else 0)  # fmt: skip
     first = {run.spec.question.name: run for run in reversed(runs)}

@@ -243,9 +243,7 @@ def run(
     clock: Callable[[], float] = time.monotonic, keep_checkpoints: bool = False,
 ) -> Record:  # fmt: skip
     # Continues from a checkpoint in the store. During training Ctrl-C and SIGTERM take effect after
-    # the current step: a checkpoint is written, the record is `interrupted`, and KeyboardInterrupt
-    # is raised. Checkpoints are also written after each evaluation and every `save_every` seconds.
-    # `keep_checkpoints` keeps the weights of each evaluation in the store.
+    # the current step: a checkpoint is written, the record is `interrupted`.
     attempt = Attempt(spec, store, report, save_every, clock, keep_checkpoints)
     with attempt.interrupts:
         try:
@@ -328,8 +326,7 @@ def execute(
     keep_checkpoints: bool = False,
 ) -> Result:  # fmt: skip
     # An interrupted run of this machine continues with its threads. A record in the store is
-    # returned, unless its run began at `before` or was interrupted. `failed` is the reason to
-    # record a failure instead. Raises KeyboardInterrupt on Ctrl-C and SIGTERM.
+    # returned, unless its run began at `before` or was interrupted. `failed` is why it failed.
     left, threads = store.locks.state(spec.file_name), torch.get_num_threads()
     if left is not None and left.is_of_this_host and store.checkpoint(spec).exists():
         threads = left.threads

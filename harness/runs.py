@@ -77,8 +77,7 @@ def compare(
     seeds: Sequence[int] | None = None, tune: bool = False, over: Texts = NONE, match: str = "",
     **question: Any,
 ) -> tuple[Outcomes, list[CostRecord], bool]:  # fmt: skip
-    # See `harness.run`. `over` has values by path of a field; `question` has arguments of
-    # `harness.questions.question_of`. Returns runs, costs, and whether all were made.
+    # See `harness.run` and `question_of`. Returns runs, costs, and whether all were made.
     if folder := how.tensorboard:
         require_writable(folder, str(folder), "give another --tensorboard")
         require_tensorboard()
@@ -170,8 +169,7 @@ def choose(
     rows: Sequence[Sequence[RunSpec]], seeds: Sequence[int], how: Execution,
     of_suite: bool = False,
 ) -> tuple[Outcomes, int]:  # fmt: skip
-    # A suite has the trials of `due`. Returns the records at the chosen points, the trials
-    # of rows without a finished one, and the number of records of complete rows.
+    # Returns records at the chosen points, trials of rows without any, and the count if complete.
     of_rows: list[list[Record]] = [[] for _ in rows]
     missing = [due(row, []) if of_suite else [*row] for row in rows]
     while any(missing):
@@ -199,8 +197,7 @@ def choose(
 
 
 def fit_baselines(records: Sequence[Record], folder: Path) -> bool:
-    # Fits missing baselines of the tasks of finished records. Failures are warnings. Returns
-    # whether the store has all of them.
+    # Failures are warnings. Returns whether the store has all baselines.
     store, complete = BaselineStore.within(folder), True
     finished = [record for record in records if record.final]
     latest = {*newest(of_records(finished)).get("id", ())}

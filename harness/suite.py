@@ -191,10 +191,8 @@ def run_suite(
     name: str, how: Execution, *, attentions: Sequence[str] = (), questions: Sequence[str] = (),
     settings: Settings = NONE, match: str = "", seeds: Sequence[int] = (),
 ) -> tuple[Suite, bool, Sequence[pd.DataFrame]]:  # fmt: skip
-    # Runs what is missing, question by question, then measures the rows. `name` may be a TOML file,
     # `attentions` are labels of rows or variants; `settings`, options of variants, and `match` make
-    # further rows; `seeds` are some of the suite's, by default all. Returns the suite, whether it
-    # is complete, and for a suite of training steps the arguments of `reports.papers.step_costs`.
+    # further rows. The frames of a suite of training steps are for `reports.papers.step_costs`.
     suite, device = find(name), how.resources.device
     chosen = [suite.question(name) for name in questions] or suite.questions
     rows = rows_of(suite, attentions, settings)

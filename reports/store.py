@@ -152,8 +152,7 @@ def write_report(
     found: Results, folder: Path, *, latex: bool = False, curves: bool = False,
     tensorboard: Path | None = None, tasks: Sequence[str] = (), attentions: Sequence[str] = (),
 ) -> list[Path]:  # fmt: skip
-    # `curves` draws the curves of the runs of `tasks` and `attentions` (empty for all);
-    # `tensorboard` is their event folder.
+    # Curves and events are of the runs of `tasks` and `attentions`, empty for all.
     names = {of.suite.name for of in found.suites}
     # A file that is there already would be of older records.
     files = files_of(found, latex={n for n in names if latex or (folder / f"{n}.tex").is_file()})
@@ -218,8 +217,7 @@ def matrix_of(suite: Suite, store: Path, name: str) -> Tables | None:
 
 
 def comparison(pairs: Iterable[Sequence[str]], found: Results) -> tuple[pd.DataFrame, str]:
-    # Each pair names two rows. Holm's correction counts the named comparisons of a question.
-    # Parameters and state are of the whole models.
+    # Holm's correction counts the named comparisons of a question.
     answers = [of.answers for of in found.suites]
     rows = {row for table in answers for row in table["row"]}
     named: list[tuple[str, str]] = []

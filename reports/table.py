@@ -107,8 +107,7 @@ def grid(
     frame: pd.DataFrame, corner: Column, across: Mapping[Any, str], key: str,
     text: Callable[[Line], str | Cell],
 ) -> Table:  # fmt: skip
-    # `frame` has a line for each cell: `corner.name` names the row, `key` the column, whose heading
-    # is in `across`. `text` writes a cell.
+    # `frame` has a line for each cell, in row `corner.name` and column `key`.
     found: dict[Any, dict[Hashable, Any]] = {}
     for line in frame.to_dict("records"):
         found.setdefault(line[corner.name], {corner.name: line[corner.name]})[key, line[key]] = line

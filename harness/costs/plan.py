@@ -44,8 +44,7 @@ def measurements(
     precision: str = "auto", device: str = "auto", settings: Settings = NONE,
     references: bool = True,
 ) -> list[CostSpec]:  # fmt: skip
-    # Prefill, decoding, and variants without a bidirectional form are always causal. `references`
-    # adds the backends of softmax. Variants without a pass are skipped with a warning.
+    # Prefill, decoding, and variants without a bidirectional form are always causal.
     require_known("pass", operations, PASSES)
     require_known("level", [level], LEVELS)
     kind = pick_device(device)
@@ -163,8 +162,7 @@ def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
 
 
 def candidates(spec: CostSpec) -> list[str]:
-    # The formula only if its weights fit; for compiled models, for which the compiler has a kernel
-    # of SDPA, only SDPA.
+    # The formula only if its weights fit; the compiler has a kernel of SDPA alone.
     weights = spec.batch * spec.heads * spec.length * (spec.model.depth if spec.model else 1)
     weights *= 1 if spec.operation == "decode" else spec.length
     needed = WEIGHTS * weights * (2 if spec.precision == "bf16" else 4)

@@ -101,8 +101,7 @@ def sweep(
     specs: Sequence[CostSpec], store: CostStore, measure: Callable[[CostSpec], Outcome], *,
     rerun: bool, keep_outdated: bool = False, clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[CostRecord, bool]]:  # fmt: skip
-    # After a measurement that does not end in `ok`, longer ones of its row are `skipped`. Records
-    # of earlier code are measured again, unless `keep_outdated`.
+    # After a measurement that does not end in `ok`, longer ones of its row are `skipped`.
     store.remove_partial_files()
     rows: dict[str, dict[str, CostSpec]] = {}
     for spec in specs:

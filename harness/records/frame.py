@@ -22,8 +22,7 @@ from zoo.registry import checked, uncollected
 
 Row = dict[str, Any]
 
-# The measured columns of a cost, see `harness.records.cost.Measured`; `over_limit` is relative to
-# the least time that the device needs.
+# The measured columns of a cost, see `harness.records.cost.Measured`.
 MEASURED = (
     "seconds", "seconds.q1", "seconds.q3", "samples", "ratio", "ratio.q1", "ratio.q3", "no_ratio",
     "reference", "memory", "memory_batch", "memory_ratio", "peak_bytes", "state_bytes", "flops",
@@ -168,8 +167,7 @@ def _of_step(of_step: Mapping[Pass, CostRecord]) -> Row:
 
 
 def best_trials_first(trials: pd.DataFrame) -> pd.DataFrame:
-    # First the trials that solved the question, by steps; then by score on dev, distance from the
-    # recipe, and text of the point. Trials without a score come last.
+    # First those that solved the question; then by dev, distance from the recipe, and text.
     is_early = trials["dev"].notna() & (trials["last_step"] < trials["train.steps"])
     order = best_first(trials["dev"], trials["dev_better"])
     ordered = trials.assign(ended=trials["last_step"].where(is_early), order=order)

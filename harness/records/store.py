@@ -362,8 +362,7 @@ def overview(store: Store) -> tuple[list[Entry], list[Broken]]:
 def summary(
     done: int, total: int, running: int, failed: int, others: int = 0, left: float = 0.0
 ) -> str:
-    # `done` runs have a final record, `others` are in processes of other commands; `left` are the
-    # seconds until the end, about, 0 where unknown.
+    # `others` are in processes of other commands; `left`: seconds to the end, 0 if unknown.
     counts = [f"{done} of {total} runs done", f"{running} running", f"{failed} failed"]
     counts += [f"{others} running elsewhere"] if others else []
     if left:

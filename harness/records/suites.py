@@ -57,8 +57,7 @@ class SuiteQuestion(Frozen):
     # Options of variants, by variant; `+V` is V as the last layer of A+V
     variants: dict[str, Table] = Field(default={})
     ceiling: float | None = None  # The score on dev at which training ends: the question is solved
-    # The attentions with rotary positions, as in their published set-up; the others have
-    # `positions`
+    # Attentions with rotary positions, as in their published set-up, not `positions`
     rotary: tuple[str, ...] = ()
     # Values of `train.lr`; trials with seed 0 choose one by dev. The trial at `train.lr` comes
     # first, and is the only one if it ends at the ceiling. Empty for the recipe's.
@@ -68,8 +67,7 @@ class SuiteQuestion(Frozen):
     more_seeds: tuple[Seed, ...] = ()
     note: str = ""  # The limit of the question, in one sentence; pages show it
     published: str = ""  # The key of the task whose published numbers are shown with the results
-    # The position of the first target of a test sequence, for the horizon: the last position before
-    # the accuracy falls below 90 %
+    # Of the first target of a test sequence; the horizon is the last position of 90 %
     first_position: Annotated[int, Field(ge=0)] = 0
 
     def model_post_init(self, _: Any) -> None:

@@ -97,8 +97,7 @@ def draw_panels(described: Sequence[Panel], height: float = HEIGHT) -> Figure:
 
 
 def draw_rows(axes: Axes, lines: pd.DataFrame, x: str, y: str, order: Sequence[str]) -> None:
-    # `lines` has a line for each point, in order of the axis. Columns: `attention`, `row`, `x`,
-    # `y`; `low` and `high`, the ends of the band.
+    # A line of `lines` is a point: `attention`, `row`, `x`, `y`; `low` and `high` of the band.
     attention = dict(zip(lines["row"], lines["attention"], strict=True))
     styles = point_styles([(attention[row], row) for row in order if row in attention][:SLOTS])
     handles = []

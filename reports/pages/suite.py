@@ -69,8 +69,7 @@ class Tables(NamedTuple):
 
     def table(self, form: str, output: str, rows: Collection[str] = ()) -> Table:
         # By default the variants with results of at least `HALF` of the questions, and those of a
-        # user. The mean is over the questions with results: others have
-        # no column.
+        # user. The mean is over the questions with results: others have no column.
         questions = self.questions(form)
         if self.suite.average:
             ran = {*self.answers.loc[self.answers["text"] != "", "question"]}
