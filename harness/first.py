@@ -57,30 +57,21 @@ def _chosen(
 ) -> tuple[Suite, SuiteRow, list[RunSpec]]:
     for suite in every:
         (row, *_) = rows_of(suite, [attention], {})
-        questions = [*map(suite.question, suite.first)]
-        specs = _specs(suite, questions, row, suites.published(suite), device)
+        # At the published rate of the row, or the recipe's.
+        rates = suites.published(suite).set_index(["row", "question"])["rate"].dropna().to_dict()
+        specs = []
+        for question in map(suite.question, suite.first):
+            for trials in specs_of(suite, question, [row], device):
+                first = min(trials, key=lambda trial: trial.distance)
+                rate = rates.get((first.row, question.name))
+                if rate and question.rates:
+                    specs += finals(at_rate(first, rate), [SEED])
+                else:
+                    # Without trials: not a result of the suite.
+                    specs.append(first.model_copy(update={"seed": SEED, "role": ""}))
         if specs or suite is every[-1]:
             return suite, row, specs
     raise UserError("no suite is named; give one or more")
-
-
-def _specs(
-    suite: Suite, questions: Sequence[SuiteQuestion], row: SuiteRow, answers: pd.DataFrame,
-    device: Device,
-) -> list[RunSpec]:  # fmt: skip
-    # At the published rate of the row, or the recipe's.
-    rates = answers.set_index(["row", "question"])["rate"].dropna().to_dict()
-    specs = []
-    for question in questions:
-        for trials in specs_of(suite, question, [row], device):
-            first = min(trials, key=lambda trial: trial.distance)
-            rate = rates.get((first.row, question.name))
-            if rate and question.rates:
-                specs += finals(at_rate(first, rate), [SEED])
-            else:
-                # Without trials: not a result of the suite.
-                specs.append(first.model_copy(update={"seed": SEED, "role": ""}))
-    return specs
 
 
 def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.DataFrame) -> Document:

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -126,11 +126,15 @@ def _rows(
             names |= {*composed(of.variants, attention, changes)[0].names}
     require_used(settings, {*SHARED, *names, *(of.task.name for _, row in found for of, _ in row)})
     # Data are read last, after all arguments are checked.
-    rows = [
-        [spec for of, changes in row
-         for spec in _specs(of, attention, changes, seeds, question["device"])]
-        for attention, row in found
-    ]  # fmt: skip
+    rows, device = list[list[RunSpec]](), question["device"]
+    for attention, row in found:
+        rows.append([])
+        for of, changes in row:
+            width = matched(of, attention, changes, device) if of.match else {}
+            rows[-1] += trials(of, attention, changes, device, width) if of.grid else [
+                spec_of(of, attention, changes, seed=seed, device=device, values=width)
+                for seed in seeds
+            ]  # fmt: skip
     for (path, values), row in product(over.items(), rows):
         if len({spec.id for spec in row[:: len(seeds)]}) < 2:
             raise UserError(
@@ -138,17 +142,6 @@ def _rows(
                 "it; give two values or more that differ, or this one with --set"
             )
     return rows
-
-
-def _specs(
-    question: Question, attention: str, settings: Settings, seeds: Sequence[int], device: Any
-) -> Iterator[RunSpec]:
-    width = matched(question, attention, settings, device) if question.match else {}
-    if question.grid:
-        yield from trials(question, attention, settings, device, width)
-        return
-    for seed in seeds:
-        yield spec_of(question, attention, settings, seed=seed, device=device, values=width)
 
 
 def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:

@@ -48,7 +48,12 @@ def marked(
         parts |= {name: "not run" for name in questions if not any(found.loc[name, RAN])
                   and all(kind.get(of.forms[name], True) for kind in kinds)}  # fmt: skip
         texts = [f"{titles[name]}: {part}" for name, part in parts.items()]
-        texts += ["no checks"] * (not _is_checked(of, runs, row, certified))
+        run = runs[(runs["row"] == row) & (runs["suite"] == of.suite.key)].iloc[-1]
+        options, versions = json.loads(run["overrides"]), versions_in(run["version"])
+        # The variants of this project have tests.
+        labels = {label_of(name, {p: v for p, v in options.items() if p.startswith(f"{name}.")}):
+                  versions[name] for name in versions.keys() - built_in().keys()}  # fmt: skip
+        texts += ["no checks"] * (not labels.items() <= certified)
         if texts:
             due = [*parts] or [*answers.loc[answers["row"] == row, "question"]]
             marks[row] = note(f"* {row} lacks {'; '.join(texts)}. Complete it", row, due)
@@ -65,17 +70,3 @@ def as_typed(attention: str, typed: Mapping[str, str]) -> str:
         text = typed.get(name, f"MODULE:{name}")
         attention = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text, attention)
     return attention
-
-
-def _is_checked(
-    of: "Tables", runs: pd.DataFrame, row: str, certified: Collection[tuple[str, str]]
-) -> bool:  # fmt: skip
-    # The variants of this project have tests.
-    run = runs[(runs["row"] == row) & (runs["suite"] == of.suite.key)].iloc[-1]
-    options, versions = json.loads(run["overrides"]), versions_in(run["version"])
-    return all(
-        (label_of(name, {p: v for p, v in options.items() if p.startswith(f"{name}.")}), version)
-        in certified
-        for name, version in versions.items()
-        if name not in built_in()
-    )

@@ -31,7 +31,7 @@ from zoo.registry import UserError, entry_points, layers_in
 
 if TYPE_CHECKING:
     from harness.runs import Outcomes
-    from harness.studies import Study, Table
+    from harness.studies import Study
 
 
 # Of both rows of a comparison
@@ -263,28 +263,24 @@ def comparison(pairs: Iterable[Sequence[str]], found: Results) -> tuple[pd.DataF
 
 
 def write_study(study: "Study") -> tuple[list[dict[Hashable, Any]], list[Path]]:
+    from harness.environment import describe
+
     store = StudyStore.within(study.store)
     made = [*study.tables(Store(study.store))]
     store.require_writable()
     store.remove_partial_files()
-    records = [_study_record(study, table, store) for table in made]
+    records: list[StudyRecord] = []
+    for subject, options, rows, since in made:
+        spec = StudySpec(study=study.name, subject=subject, options=dict(options))
+        record = store.find(spec)
+        # Texts of times in UTC have the order of the times.
+        if not record or study.rerun or record.spec != spec or record.started < since:
+            started, table, here = now(), table_of([*rows()]), describe("cpu")
+            record = StudyRecord(spec=spec, started=started, environment=here, table=table)
+            store.write(record)
+        records.append(record)
     files = write_pages(within(study.store, study_pages(type(study), study.store)))
     return [row for record in records for row in frame_of([record]).to_dict("records")], files
-
-
-def _study_record(study: "Study", table: "Table", store: StudyStore) -> StudyRecord:
-    from harness.environment import describe
-
-    subject, options, rows, since = table
-    spec = StudySpec(study=study.name, subject=subject, options=dict(options))
-    found = store.find(spec)
-    # Texts of times in UTC have the order of the times.
-    if found and not study.rerun and found.spec == spec and found.started >= since:
-        return found
-    started, columns = now(), table_of([*rows()])
-    record = StudyRecord(spec=spec, started=started, environment=describe("cpu"), table=columns)
-    store.write(record)
-    return record
 
 
 def study_pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:

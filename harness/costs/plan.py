@@ -24,7 +24,7 @@ from harness.records.spec import Encoder, RunSpec
 from harness.records.toml_files import validated
 from zoo.composition import Composition
 from zoo.contract import Size, Unsupported, decoding
-from zoo.registry import UserError, Value, changed
+from zoo.registry import UserError, changed
 from zoo.variants import variants
 
 NAIVE = "naive"  # The formula of softmax
@@ -51,7 +51,12 @@ def measurements(
     # Rejects widths that heads do not divide.
     Size(dim=dim, heads=heads, max_len=max(lengths), causal=False, dropout=0.0)
     _check(attentions, operations, level, settings)
-    model = _model(dim, heads, settings.get(MODEL, {})) if level == "step" else None
+    model = None
+    if level == "step":
+        require_known(f"option of {MODEL}", own := settings.get(MODEL, {}), SETTINGS)
+        sizes = {"dim": dim, "heads": heads, "feed_forward": 2 * dim, "positions": "learned"}
+        fields = {**recipes.find(RECIPE).of_task("scaling").model, **sizes, **own}
+        model = validated(Encoder, fields, f"{MODEL}.", what="option")
     shared = {
         "level": level, "batching": batching, "dim": dim, "heads": heads, "model": model,
         "precision": pick_precision(precision, kind), "device": kind,
@@ -147,13 +152,6 @@ def _spec(
     auto = spec.options == {REFERENCE: {}} and spec.device == "cpu"
     is_reference = spec.model_copy(update={"overrides": {}}) == reference
     return reference if auto or is_reference else spec
-
-
-def _model(dim: int, heads: int, options: Mapping[str, Value]) -> Encoder:
-    recipe = recipes.find(RECIPE).of_task("scaling").model
-    sizes = {"dim": dim, "heads": heads, "feed_forward": 2 * dim, "positions": "learned"}
-    require_known(f"option of {MODEL}", options, SETTINGS)
-    return validated(Encoder, {**recipe, **sizes, **options}, f"{MODEL}.", what="option")
 
 
 def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:

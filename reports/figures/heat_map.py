@@ -49,20 +49,24 @@ def draw(of: "Tables") -> Figure:
     widths = [FIELD * len(asked) + BAR * len(costs) + BETWEEN for _, asked, costs in groups]
     places: dict[str, float] = {}
     at, last = 0.0, ""
-    for row, attention in _rows(of).items():
+    few = {row for form in of.matrix for row in few_rows(of, form)}
+    attentions = of.answers.drop_duplicates("row").set_index("row")["attention"].to_dict()
+    rows = dict.fromkeys(row for matrix in of.matrix.values() for row in matrix.index)
+    named = {str(row): str(attentions[row]) for row in rows if row in few}
+    for row, attention in sorted(named.items(), key=lambda of: order_of(of[1])):
         family = family_of(attention)
         at += GAP * bool(last and family != last)
         places[row], at, last = at, at + 1, family
-    rows = max(places.values(), default=0.0) + 1
+    height = max(places.values(), default=0.0) + 1
     labels = 0.3 + CHARACTER * max((len(style.label(row)) for row in places), default=0)
     key = fill(_key(of), int(KEY_INCH * sum(widths)) or 1)
     lines = max((_heading(question).count("\n") + 1 for question in of.suite.questions), default=1)
     head, foot = FORM + HEAD * max(lines, 2), FOOT * (2 + key.count("\n"))
-    width, height = labels + sum(widths), head + foot + LINE * rows
-    figure = Figure((width, height))
+    width = labels + sum(widths)
+    figure = Figure((width, head + foot + LINE * height))
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, width), ylim=(rows + foot / LINE, -head / LINE))
+    axes.set(xlim=(0, width), ylim=(height + foot / LINE, -head / LINE))
     axes.axis("off")
     for row, at in places.items():
         axes.text(labels - 0.1, at + 0.5, style.label(row), ha="right", va="center")
@@ -71,7 +75,7 @@ def draw(of: "Tables") -> Figure:
         axes.text(left, 0.3 - head / LINE, form, va="top", fontweight="bold")
         _group(axes, of, form, questions, costs, left, places)
         left += taken
-    axes.text(labels, rows + 0.4, key, va="top", fontsize=8, color=style.GREY)
+    axes.text(labels, height + 0.4, key, va="top", fontsize=8, color=style.GREY)
     return figure
 
 
@@ -88,14 +92,6 @@ def _costs(of: "Tables", form: str) -> list[tuple[str, str]]:
     state = f"state at\n{of.suite.cost.longest_length:,}"
     found += [("state_bytes", state)] if form == CAUSAL else []
     return [(name, heading) for name, heading in found if of.matrix[form][name].notna().any()]
-
-
-def _rows(of: "Tables") -> dict[str, str]:
-    few = {row for form in of.matrix for row in few_rows(of, form)}
-    attention = of.answers.drop_duplicates("row").set_index("row")["attention"].to_dict()
-    rows = dict.fromkeys(row for matrix in of.matrix.values() for row in matrix.index)
-    named = {str(row): str(attention[row]) for row in rows if row in few}
-    return dict(sorted(named.items(), key=lambda of: order_of(of[1])))
 
 
 def _group(
