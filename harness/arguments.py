@@ -163,9 +163,9 @@ def _assignments(
     for text in texts or ():
         field, _, value = text.partition("=")
         if found := CLASS.match(field):  # options are by the name of the class
-            names = {point.value: point.name for kind in ("tasks.tasks", "zoo.variants")
-                     for point in entry_points(kind)}  # fmt: skip
-            name = names.get(found[0], found[0].rpartition(":")[2])
+            points = [*entry_points("zoo.variants"), *entry_points("tasks.tasks")]
+            name = found[0].rpartition(":")[2]
+            name = next((point.name for point in points if point.value == found[0]), name)
             field = field.replace(found[0], name, 1)
         owner, _, name = field.partition(".")
         if not (owner and name and value):

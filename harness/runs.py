@@ -33,7 +33,7 @@ from harness.questions import (
 from harness.records.cost import REFERENCE, CostRecord
 from harness.records.fields import Device
 from harness.records.files import require_writable
-from harness.records.frame import best_trials_first, newest, of_records
+from harness.records.frame import best_trials_first, is_newest, of_records
 from harness.records.record import Record
 from harness.records.spec import Question, RunSpec
 from harness.records.store import BaselineStore, Store
@@ -193,7 +193,8 @@ def fit_baselines(records: Sequence[Record], folder: Path) -> bool:
     # Failures are warnings. Returns whether the store has all baselines.
     store, complete = BaselineStore.within(folder), True
     finished = [record for record in records if record.final]
-    latest = {*newest(of_records(finished)).get("id", ())}
+    found = of_records(finished)
+    latest = {*found.loc[is_newest(found), "id"]} if finished else ()
     specs = {run.spec.task.file_name: run.spec.task for run in finished if run.spec.id in latest}
     for spec in specs.values():
         try:

@@ -20,7 +20,6 @@ from harness.records.record import Metric
 from harness.records.suites import Suite
 from reports import shown, statistics
 from reports.progress import NO_PROGRESS, horizons, progress
-from reports.text import left_out_text
 
 NEAR = 0.02  # The largest distance of a bold entry from the best mean, as a share of it
 
@@ -138,7 +137,10 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     }
     rows = {row.label: row.attention for row in suite.rows}
     ceilings = {q.name: q.ceiling for q in suite.questions if q.ceiling is not None}
-    note, of_runs = left_out_text(found["left_out"]), progress(kept, ceilings, needed)
+    reasons = found.loc[found["left_out"] != "", "left_out"].value_counts(sort=False)
+    texts = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    note = f"Left out of the runs: {texts}." if texts else ""
+    of_runs = progress(kept, ceilings, needed)
     firsts = {question.name: question.first_position for question in suite.questions}
     of_runs = of_runs.merge(horizons(seeds, firsts), how="left", on=["question", "row"])
     return SuiteResults(suite.key, rows, seeds, questions, note, of_runs)

@@ -68,18 +68,6 @@ def values(*names: str, of: Any = None, **headings: str) -> list[Column]:
     return [Column(name=name, of=of, csv=headings.get(name, ""), outputs=()) for name in names]
 
 
-def shown(
-    columns: Iterable[Column], output: str, frame: pd.DataFrame | None = None
-) -> list[Column]:
-    return [
-        column
-        for column in columns
-        if output in column.outputs
-        and (frame is None or not column.only_if_any
-             or frame[column.name].replace("", 0).fillna(0).ne(0).any())
-    ]  # fmt: skip
-
-
 class Table(NamedTuple):
     columns: Sequence[Column]
     lines: Sequence[Line]

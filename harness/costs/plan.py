@@ -68,11 +68,10 @@ def measurements(
     for operation, (name, of) in product(operations, named + backends * references):
         row = [_spec(name, of, settings, operation, n, causal, shared) for n in sorted(lengths)]
         try:
-            for variant in map(variants.find, row[0].options):
-                variant.require_form(causal=row[0].causal)
-                if operation in ("prefill", "decode") and not variant.decodes():
-                    able = decoding()
-                    raise Unsupported(f"{variant.name()} does not decode; variants that do: {able}")
+            for part in row[0].options:
+                variants.find(part).require_form(causal=row[0].causal)
+                if operation in ("prefill", "decode") and not variants.find(part).decodes():
+                    raise Unsupported(f"{part} does not decode; variants that do: {decoding()}")
             specs += row
         except Unsupported as error:
             skipped[f"{name}, {operation}: {error}"] = None

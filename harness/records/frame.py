@@ -175,10 +175,6 @@ def best_trials_first(trials: pd.DataFrame) -> pd.DataFrame:
     return ordered.drop(columns=["ended", "order"])
 
 
-def newest(runs: pd.DataFrame) -> pd.DataFrame:
-    return runs[is_newest(runs)] if len(runs) else runs
-
-
 def is_newest(runs: pd.DataFrame) -> pd.Series:
     version = runs["task"].str.extract(r"@([0-9]+)", expand=False).fillna("0").astype(float)
     return version == version.groupby(runs["task.name"]).transform("max")

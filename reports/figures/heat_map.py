@@ -59,7 +59,10 @@ def draw(of: "Tables") -> Figure:
         places[row], at, last = at, at + 1, family
     height = max(places.values(), default=0.0) + 1
     labels = 0.3 + CHARACTER * max((len(style.label(row)) for row in places), default=0)
-    key = fill(_key(of), int(KEY_INCH * sum(widths)) or 1)
+    lower = {*of.answers.loc[of.answers["better"] == "lower", "question"]}
+    titles = [of.title for of in of.suite.questions if of.name in lower]
+    text = f" Lower is better: {', '.join(titles)}; the lightest is the worst result."
+    key = fill(KEY + text * bool(titles), int(KEY_INCH * sum(widths)) or 1)
     lines = max((_heading(question).count("\n") + 1 for question in of.suite.questions), default=1)
     head, foot = FORM + HEAD * max(lines, 2), FOOT * (2 + key.count("\n"))
     width = labels + sum(widths)
@@ -77,13 +80,6 @@ def draw(of: "Tables") -> Figure:
         left += taken
     axes.text(labels, height + 0.4, key, va="top", fontsize=8, color=style.GREY)
     return figure
-
-
-def _key(of: "Tables") -> str:
-    lower = {*of.answers.loc[of.answers["better"] == "lower", "question"]}
-    titles = [of.title for of in of.suite.questions if of.name in lower]
-    text = f" Lower is better: {', '.join(titles)}; the lightest is the worst result."
-    return KEY + text * bool(titles)
 
 
 def _costs(of: "Tables", form: str) -> list[tuple[str, str]]:

@@ -21,7 +21,6 @@ from reports.pages.sentences import few_rows, readme_sentences, sentences, stron
 from reports.statistics import told_apart
 from reports.suite_results import has_runs
 from reports.table import Line, Table, tex
-from reports.table import shown as columns_of
 from reports.text import NOTHING, WIDE, frame_csv, outdated_text, plain, threads_of
 
 OF_A_SEED = [
@@ -74,8 +73,11 @@ class Tables(NamedTuple):
         if self.suite.average:
             ran = {*self.answers.loc[self.answers["text"] != "", "question"]}
             questions = [found for found in questions if found.name in ran] or questions
-        columns = matrix.columns(self.suite, form, questions)
-        columns = columns_of(columns, output, self.matrix[form])
+        frame = self.matrix[form]
+        columns = [column for column in matrix.columns(self.suite, form, questions)
+                   if output in column.outputs and (
+                       not column.only_if_any
+                       or frame[column.name].replace("", 0).fillna(0).ne(0).any())]  # fmt: skip
         by_row = {line["row"]: line for line in self.lines[form]}
         return Table(columns, [by_row[row] for row in rows or self.rows(form) if row in by_row])
 
