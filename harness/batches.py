@@ -136,7 +136,19 @@ class AugmentedImages:
             images = self._decode(number)
             if isinstance(images, str):
                 raise UserError(images)
-            self._batch, self._number = self._finish(number, images), number
+            device = self.train.targets.device
+            tokens = torch.from_numpy(images).to(device)
+            targets = self.train.targets[self.decoded.order.batch(number).to(device)]
+            augment = self.spec.augment
+            if augment and (augment.mixup or augment.cutmix):
+                from timm.data.mixup import Mixup
+
+                # The loss smooths labels.
+                classes = self.train.classes
+                mix = Mixup(augment.mixup, augment.cutmix, label_smoothing=0.0, num_classes=classes)
+                with seeded(self.seed, number):
+                    tokens, targets = mix(tokens, targets)
+            self._batch, self._number = Batch(tokens, None, targets), number
         return self._batch
 
     def _decode(self, number: int) -> Images | str:
@@ -155,21 +167,6 @@ class AugmentedImages:
             )  # fmt: skip
             self._ahead = iter(loader)
         return next(self._ahead)
-
-    def _finish(self, number: int, images: Images) -> Batch:
-        device = self.train.targets.device
-        tokens = torch.from_numpy(images).to(device)
-        targets = self.train.targets[self.decoded.order.batch(number).to(device)]
-        augment = self.spec.augment
-        if augment and (augment.mixup or augment.cutmix):
-            from timm.data.mixup import Mixup
-
-            # The loss smooths labels.
-            classes = self.train.classes
-            mix = Mixup(augment.mixup, augment.cutmix, label_smoothing=0.0, num_classes=classes)
-            with seeded(self.seed, number):
-                tokens, targets = mix(tokens, targets)
-        return Batch(tokens, None, targets)
 
 
 class DecodedBatches(Dataset):

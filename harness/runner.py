@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harness import checkpoint, environment
 from harness.data import is_out_of_memory, restore
-from harness.environment import is_same_machine, keep_freed_memory, merge_commits, use_threads
+from harness.environment import MACHINE, keep_freed_memory, merge_commits, use_threads
 from harness.interrupts import Interrupts
 from harness.model import attentions, build_model, trainable
 from harness.records.answers import ClusterValues, CorrectAnswers
@@ -110,7 +110,8 @@ class Attempt:
         def rejects(progress: Progress) -> str:
             if progress.version != self.version:
                 return f"of other code of {self.spec.attention}"
-            is_here = is_same_machine(self.environment, progress.environment)
+            here, started = self.environment, progress.environment or self.environment
+            is_here = all(getattr(started, name) == getattr(here, name) for name in MACHINE)
             return "" if is_here else "of another machine"
 
         data = self.progress.processor["data"]

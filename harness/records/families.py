@@ -15,7 +15,7 @@ GROWTHS = ("O(N)", "O(N log N)", "O(N²)")
 
 def family_of(attention: str) -> str:
     try:
-        return listed().get(layers_in(attention)[-1], {}).get("family", CUSTOM)
+        return _listed().get(layers_in(attention)[-1], {}).get("family", CUSTOM)
     except UserError:  # records may hold any text
         return CUSTOM
 
@@ -40,10 +40,10 @@ def growth_of(attention: str, *, linear: bool) -> str:
     """How the cost of a layer grows with N tokens, as its variant claims."""
     if linear:
         return GROWTHS[0]
-    claims = (listed().get(name, {}).get("cost", GROWTHS[-1]) for name in layers_in(attention))
+    claims = (_listed().get(name, {}).get("cost", GROWTHS[-1]) for name in layers_in(attention))
     return max(claims, key=GROWTHS.index)
 
 
 @cache
-def listed() -> Mapping[str, Mapping[str, Any]]:
+def _listed() -> Mapping[str, Mapping[str, Any]]:
     return {of["name"]: of for of in json.loads(LISTED.read_text("utf-8"))["variants"]}

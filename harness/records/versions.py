@@ -5,12 +5,13 @@ its file, `sha256:HEX`. Nothing here imports a variant, so that pages and tables
 """
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.records.families import listed
+from harness.records.families import LISTED
 
 TRAINING = "1.0"  # The version of `harness.train`; `harness/behaviour.json` has its losses
 LOOP = "training loop"  # Its name among those of variants, which have no spaces
@@ -18,7 +19,8 @@ LOOP = "training loop"  # Its name among those of variants, which have no spaces
 
 @cache
 def built_in() -> Mapping[str, str]:
-    return {name: entry["version"] for name, entry in listed().items()} | {LOOP: TRAINING}
+    listed = json.loads(LISTED.read_text("utf-8"))["variants"]
+    return {entry["name"]: entry["version"] for entry in listed} | {LOOP: TRAINING}
 
 
 def major(version: str) -> str:
