@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -82,7 +82,9 @@ def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.Dat
         return found | {"score": None, "reason": f"{row} lacks the form that this needs"}
     if run["status"] != "ok":
         return found | {"score": None, "reason": run["reason"], "failed": True}
-    own = {"declared": run["declared"], "score": run["score"], "interval": _interval(run)}
+    low, high = (f"{run[end]:z,.{run['digits']}f}" for end in ("low", "high"))
+    interval = "" if pd.isna(run["low"]) else f"[{low}, {high}]"
+    own = {"declared": run["declared"], "score": run["score"], "interval": interval}
     return placed(found | own, row, question.name, answers)
 
 
@@ -103,11 +105,6 @@ def placed(found: Document, row: str, question: str, answers: pd.DataFrame) -> D
         "outdated": [name for name, text in code.items() if not is_current(text, built_in())],
         "baseline": max(rules.items(), key=lambda rule: rule[1], default=None),
     }  # fmt: skip
-
-
-def _interval(run: Mapping[Hashable, Any]) -> str:
-    ends = [f"{run[end]:z,.{run['digits']}f}" for end in ("low", "high")]
-    return "" if pd.isna(run["low"]) else f"[{', '.join(ends)}]"
 
 
 def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Document]]:
