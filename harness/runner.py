@@ -267,6 +267,10 @@ def run(
         return record
 
 
+def failure(spec: RunSpec, store: Store, reason: str) -> Record:
+    return Attempt(spec, store).record("failed", reason)
+
+
 def save_record(record: Record, store: Store, found: Record | None) -> Record:
     # A finished run is replaced by an error only of other code; a result needs no checkpoint.
     finished = found if found is not None and found.status == "ok" else None
@@ -339,7 +343,7 @@ def execute(
             return Result(found)
         reported = Reported(lock, title(spec))
         if failed:
-            record = save_record(Attempt(spec, store).record("failed", failed), store, found)
+            record = save_record(failure(spec, store, failed), store, found)
         else:
             record = run(spec, store, reported, found=found, keep_checkpoints=keep_checkpoints)
         return Result(record, new=True, trace=reported.trace)
