@@ -63,12 +63,13 @@ app.add_typer(data, name="data")
 app.add_typer(study, name="study")
 
 
-def _print_version(requested: bool) -> None:
+def _print_version(requested: bool) -> bool:
     if requested:
         from importlib import metadata
 
         typer.echo(f"harness {metadata.version('attention-harness')}")
         raise typer.Exit
+    return False
 
 
 VERSION = typer.Option(
