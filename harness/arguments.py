@@ -10,7 +10,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from zoo.registry import UserError
+from zoo.registry import UserError, entry_points
 
 MOST = 10_000  # The most integers of a list
 LONGEST = 2**24  # The most tokens of a sample, and the largest width
@@ -88,13 +88,6 @@ def tasks_in(names: Sequence[str]) -> list[str]:
     return [_named("tasks.registry:tasks", n) if CLASS.fullmatch(n) else n for n in names]
 
 
-def _name_of(at: str) -> str:
-    from zoo.registry import entry_points
-
-    points = [*entry_points("zoo.variants"), *entry_points("tasks.tasks")]
-    return next((point.name for point in points if point.value == at), at.rpartition(":")[2])
-
-
 def _named(registry: str, at: str) -> str:
     # An installed command does not search the current folder.
     if "" not in sys.path:
@@ -170,7 +163,10 @@ def _assignments(
     for text in texts or ():
         field, _, value = text.partition("=")
         if found := CLASS.match(field):  # options are by the name of the class
-            field = field.replace(found[0], _name_of(found[0]), 1)
+            points = [*entry_points("zoo.variants"), *entry_points("tasks.tasks")]
+            name = found[0].rpartition(":")[2]
+            name = next((point.name for point in points if point.value == found[0]), name)
+            field = field.replace(found[0], name, 1)
         owner, _, name = field.partition(".")
         if not (owner and name and value):
             raise UserError(

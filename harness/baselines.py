@@ -18,7 +18,6 @@ from tasks.contract import Score, Splits
 from zoo.registry import Value
 
 LOG = logging.getLogger(__name__)
-
 STUDY_RATE = 0.1  # Learning rate of boosted trees: a third of the rate of `tasks.baselines`
 # Options of the tasks of the study. ListOps has more test examples: the interval of 2,000 is 4
 # points wide.

@@ -93,32 +93,28 @@ def reader(train: Split, order: ShuffledBatches, spec: TrainSpec, seed: int) -> 
     if isinstance(train, ImageSplit):
         images = AugmentedImages(train, spec, seed)
         return lambda number: [images(number)]
-    if spec.parts_by_length:
-        return PartsByLength(train, order)
-    return lambda number: [train.gather(order.batch(number), order.length(number))]
+    if not spec.parts_by_length:
+        return lambda number: [train.gather(order.batch(number), order.length(number))]
+    # On the CPU: no step waits for the device.
+    of_examples = train.example_lengths().cpu()
+    counted = train.answers.counted(train.targets).cpu()
+    counts = counted.long().flatten(1).sum(1) if counted.ndim > 1 else None
 
-
-class PartsByLength:
-    def __init__(self, train: Split, order: ShuffledBatches) -> None:
-        self.train, self.order = train, order
-        # On the CPU: no step waits for the device.
-        self.lengths = train.example_lengths().cpu()
-        counted = train.answers.counted(train.targets).cpu()
-        self.targets = counted.long().flatten(1).sum(1) if counted.ndim > 1 else None
-
-    def __call__(self, number: int) -> list[Batch]:
-        examples = self.order.batch(number)
+    def by_length(number: int) -> list[Batch]:
+        examples = order.batch(number)
         on_cpu, parts = examples.cpu(), []
-        lengths = self.lengths[on_cpu]
+        lengths = of_examples[on_cpu]
         for length in lengths.unique().tolist():
             chosen = lengths == length
-            batch = self.train.gather(examples[chosen.to(examples.device)], length)
+            batch = train.gather(examples[chosen.to(examples.device)], length)
             targets, positions = batch.targets, batch.target_positions
-            if self.targets is not None and positions is not None:
-                most = int(self.targets[on_cpu[chosen]].max())
+            if counts is not None and positions is not None:
+                most = int(counts[on_cpu[chosen]].max())
                 targets, positions = targets[:, :most], positions[:, :most]
             parts.append(replace(batch, mask=None, targets=targets, target_positions=positions))
         return parts
+
+    return by_length
 
 
 class AugmentedImages:
@@ -140,7 +136,19 @@ class AugmentedImages:
             images = self._decode(number)
             if isinstance(images, str):
                 raise UserError(images)
-            self._batch, self._number = self._finish(number, images), number
+            device = self.train.targets.device
+            tokens = torch.from_numpy(images).to(device)
+            targets = self.train.targets[self.decoded.order.batch(number).to(device)]
+            augment = self.spec.augment
+            if augment and (augment.mixup or augment.cutmix):
+                from timm.data.mixup import Mixup
+
+                # The loss smooths labels.
+                classes = self.train.classes
+                mix = Mixup(augment.mixup, augment.cutmix, label_smoothing=0.0, num_classes=classes)
+                with seeded(self.seed, number):
+                    tokens, targets = mix(tokens, targets)
+            self._batch, self._number = Batch(tokens, None, targets), number
         return self._batch
 
     def _decode(self, number: int) -> Images | str:
@@ -160,21 +168,6 @@ class AugmentedImages:
             self._ahead = iter(loader)
         return next(self._ahead)
 
-    def _finish(self, number: int, images: Images) -> Batch:
-        device = self.train.targets.device
-        tokens = torch.from_numpy(images).to(device)
-        targets = self.train.targets[self.decoded.order.batch(number).to(device)]
-        augment = self.spec.augment
-        if augment and (augment.mixup or augment.cutmix):
-            from timm.data.mixup import Mixup
-
-            # The loss smooths labels.
-            classes = self.train.classes
-            mix = Mixup(augment.mixup, augment.cutmix, label_smoothing=0.0, num_classes=classes)
-            with seeded(self.seed, number):
-                tokens, targets = mix(tokens, targets)
-        return Batch(tokens, None, targets)
-
 
 class DecodedBatches(Dataset):
     def __init__(self, train: ImageSplit, spec: TrainSpec, seed: int) -> None:
@@ -185,14 +178,14 @@ class DecodedBatches(Dataset):
         self.transform = transform_of(kind, train.pixels)
 
     def __getitem__(self, number: int) -> Images | str:
+        images: list[np.ndarray] = []
         try:
-            return np.stack([self._image(number, i) for i in self.order.batch(number).tolist()])
+            for example in self.order.batch(number).tolist():
+                with seeded(self.seed, number, example):
+                    images.append(self.train.image(example, self.transform).numpy())
         except UserError as error:  # as text: a process that decodes would add its traceback
             return str(error)
-
-    def _image(self, number: int, example: int) -> np.ndarray:
-        with seeded(self.seed, number, example):
-            return self.train.image(example, self.transform).numpy()
+        return np.stack(images)
 
 
 @contextmanager

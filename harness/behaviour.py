@@ -24,12 +24,10 @@ from harness.train import Progress, Trainer, fit
 from zoo.conformance import configurations
 from zoo.conformance.configuration import Configuration, Setting
 from zoo.conformance.tensors import LONG, padding_masks, random_tokens, seeded
-from zoo.contract import Attention
 from zoo.registry import UserError, Value
 from zoo.variants import variants
 
 FILE = Path(__file__).with_name("behaviour.json")
-
 LENGTH = 48  # Tokens: with few, the rounding of fp32 is far below its tolerance
 # Rounding on other processors, relative to the largest number of a case.
 PRECISIONS = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -57,18 +55,6 @@ TRAININGS: tuple[Mapping[str, Value], ...] = (  # Fields of recipes
 class Entry(NamedTuple):
     major: str
     numbers: Mapping[str, list[float]]
-
-
-def of_variant(name: str, variant: type[Attention]) -> Iterator[tuple[str, list[float]]]:
-    for options in option_sets(name):
-        text = "".join(f", {option}={value}" for option, value in options.items())
-        for form in configurations(name, variant, options):
-            for setting in SETTINGS:
-                yield f"{form.label}{text}, {setting}", _numbers(form, setting)
-            if not options:
-                # Implementations may change their method at this length.
-                long = SETTINGS[0]._replace(max_len=LONG)
-                yield f"{form.label}, {LONG} tokens", _numbers(form, long)
 
 
 def option_sets(name: str) -> list[dict[str, Value]]:
@@ -149,8 +135,17 @@ def names() -> list[str]:
 def now(name: str) -> Entry:
     if name == LOOP:
         return Entry(major(TRAINING), {str(fields): of_training(fields) for fields in TRAININGS})
-    variant = variants.find(name)
-    return Entry(major(variant.version), dict(of_variant(name, variant)))
+    variant, numbers = variants.find(name), dict[str, list[float]]()
+    for options in option_sets(name):
+        text = "".join(f", {option}={value}" for option, value in options.items())
+        for form in configurations(name, variant, options):
+            for setting in SETTINGS:
+                numbers[f"{form.label}{text}, {setting}"] = _numbers(form, setting)
+            if not options:
+                # Implementations may change their method at this length.
+                long = SETTINGS[0]._replace(max_len=LONG)
+                numbers[f"{form.label}, {LONG} tokens"] = _numbers(form, long)
+    return Entry(major(variant.version), numbers)
 
 
 def recorded() -> dict[str, Entry]:

@@ -43,23 +43,19 @@ def listed(name: str = "") -> Entry:
     if name and name not in entries:
         raise UserError(unknown("variant or task", name, entries))
     if "caveat" in entries.get(name, {}):
-        entries[name]["baselines"] = _baselines(name)
+        from harness.records.store import BaselineStore
+        from harness.stores import PUBLISHED
+
+        entries[name]["baselines"] = {
+            each.spec.key: "; ".join(
+                f"{name} {each.metric.sentence(score)}" for name, score in each.scores.items()
+            )
+            for each in BaselineStore.within(PUBLISHED).read_whole()
+            if each.spec.name == name
+        }
     for entry in entries.values():
         entry["installed"] = {package: _is_installed(package) for package in entry["requires"]}
     return entries[name] if name else document
-
-
-def _baselines(task: str) -> dict[str, str]:
-    from harness.records.store import BaselineStore
-    from harness.stores import PUBLISHED
-
-    return {
-        each.spec.key: "; ".join(
-            f"{name} {each.metric.sentence(score)}" for name, score in each.scores.items()
-        )
-        for each in BaselineStore.within(PUBLISHED).read_whole()
-        if each.spec.name == task
-    }
 
 
 def _is_installed(package: str) -> bool | None:
@@ -95,6 +91,8 @@ def content() -> bytes:
 
 
 def _variant(name: str, variant: Any) -> Entry:
+    import zoo
+
     docstring = inspect.getdoc(inspect.getmodule(variant)) or ""
     # The first indented block with an equals sign.
     blocks = re.findall(r"(?:^ {4,}\S.*\n?(?:\n(?= {4}))?)+", docstring, re.MULTILINE)
@@ -102,22 +100,18 @@ def _variant(name: str, variant: Any) -> Entry:
     return {
         "name": name, **summary(name, variant), "formula": formula, "family": variant.family,
         "version": vars(variant).get("version", ""),
-        **asdict(variant.traits), "uses": _uses(name, variant), "requires": variant.requires,
+        **asdict(variant.traits),
+        "uses": {
+            form: [place for place, use in zoo.uses(name, causal=form == "causal").items()
+                   if use.works]
+            for form in ("causal", "bidirectional")
+            if getattr(variant.traits, form) and not variant.requires
+        },
+        "requires": variant.requires,
         "identities": [f"{of.other} where {of.where}" for of in variant.identities],
         "failures": dict(variant.expected_failures), "source": variant.__module__,
         "options": _options(variant),
     }  # fmt: skip
-
-
-def _uses(name: str, variant: "type[Attention]") -> dict[str, list[str]]:
-    import zoo
-
-    forms = {"causal": variant.traits.causal, "bidirectional": variant.traits.bidirectional}
-    return {
-        form: [place for place, use in zoo.uses(name, causal=form == "causal").items() if use.works]
-        for form, has_form in forms.items()
-        if has_form and not variant.requires
-    }
 
 
 def summary(name: str, variant: "type[Attention]") -> dict[str, str]:

@@ -34,8 +34,7 @@ def examine(
     name: str, settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), *,
     fast: bool = False, only: Sequence[str] | None = None, store: Path | None = None,
 ) -> tuple[list[Row], list[str], list[Path]]:  # fmt: skip
-    # Run the checks of a variant or a task, or those in `only`; certify a variant to `store`.
-    # Return the results, the failures, and the certificate.
+    # Certifies a variant to `store`. Returns the results, the failures, and the certificate.
     owner = name.rpartition(":")[2]
     if only is not None and not only:
         raise UserError(f"only={only!r} names no check; name one, or leave it out to run all")
@@ -103,8 +102,13 @@ def results_of(
             result = CONFORMANCE[checks.kind].run(check, form)
         finally:
             logging.disable(disabled)
-        seconds = perf_counter() - before
-        LOG.info(_line(len(checks.pairs), count, seconds, form.label, result))
+        seconds, total = perf_counter() - before, len(checks.pairs)
+        verdict, reason = "ok  " if result.passed else "FAIL", result.expected_failure
+        note = f" [expected failure: {reason}]" if reason else ""
+        if reason and not result.passed:
+            note = f" [passes, but is declared in expected_failures: {reason}; remove it there]"
+        progress = f"{count:{len(str(total))}} of {total} {seconds:5.1f} s"
+        LOG.info(f"{progress}  {verdict} {form.label}: {result.check}: {result.detail}{note}")
         rows.append({
             checks.kind: form.label, "group": check.group, "check": result.check,
             "passed": result.passed, "seconds": round(seconds, 3), "detail": result.detail,
@@ -112,15 +116,6 @@ def results_of(
         })  # fmt: skip
         keep(rows)
     return rows
-
-
-def _line(total: int, count: int, seconds: float, label: str, result: Any) -> str:
-    verdict, reason = "ok  " if result.passed else "FAIL", result.expected_failure
-    note = f" [expected failure: {reason}]" if reason else ""
-    if reason and not result.passed:
-        note = f" [passes, but is declared in expected_failures: {reason}; remove it there]"
-    progress = f"{count:{len(str(total))}} of {total} {seconds:5.1f} s"
-    return f"{progress}  {verdict} {label}: {result.check}: {result.detail}{note}"
 
 
 def failed(rows: Sequence[Row], kind: str) -> list[str]:

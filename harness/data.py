@@ -80,7 +80,6 @@ class Data:
 
 
 _READ: dict[tuple[type[Task], str], Data] = {}
-
 _TASKS: dict[str, Task] = {}
 
 

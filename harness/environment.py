@@ -74,11 +74,6 @@ def _of_process(kind: str) -> Environment:
     )  # fmt: skip
 
 
-def is_same_machine(current: Environment, started: Environment | None) -> bool:
-    fields = MACHINE if started else ()
-    return all(getattr(started, name) == getattr(current, name) for name in fields)
-
-
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,6 @@ from harness.suite import layer_costs, rows_of, specs_of
 from zoo.registry import UserError
 
 LOG = logging.getLogger(__name__)
-
 SUITES, SEED = ("lra", "laptop"), 1
 FORMS = ("causal", "bidirectional")
 LENGTHS = (256, 1024, 4096)  # Tokens at which a layer is measured
@@ -58,30 +57,21 @@ def _chosen(
 ) -> tuple[Suite, SuiteRow, list[RunSpec]]:
     for suite in every:
         (row, *_) = rows_of(suite, [attention], {})
-        questions = [*map(suite.question, suite.first)]
-        specs = _specs(suite, questions, row, suites.published(suite), device)
+        # At the published rate of the row, or the recipe's.
+        rates = suites.published(suite).set_index(["row", "question"])["rate"].dropna().to_dict()
+        specs = []
+        for question in map(suite.question, suite.first):
+            for trials in specs_of(suite, question, [row], device):
+                first = min(trials, key=lambda trial: trial.distance)
+                rate = rates.get((first.row, question.name))
+                if rate and question.rates:
+                    specs += finals(at_rate(first, rate), [SEED])
+                else:
+                    # Without trials: not a result of the suite.
+                    specs.append(first.model_copy(update={"seed": SEED, "role": ""}))
         if specs or suite is every[-1]:
             return suite, row, specs
     raise UserError("no suite is named; give one or more")
-
-
-def _specs(
-    suite: Suite, questions: Sequence[SuiteQuestion], row: SuiteRow, answers: pd.DataFrame,
-    device: Device,
-) -> list[RunSpec]:  # fmt: skip
-    # At the published rate of the row, or the recipe's.
-    rates = answers.set_index(["row", "question"])["rate"].dropna().to_dict()
-    specs = []
-    for question in questions:
-        for trials in specs_of(suite, question, [row], device):
-            first = min(trials, key=lambda trial: trial.distance)
-            rate = rates.get((first.row, question.name))
-            if rate and question.rates:
-                specs += finals(at_rate(first, rate), [SEED])
-            else:
-                # Without trials: not a result of the suite.
-                specs.append(first.model_copy(update={"seed": SEED, "role": ""}))
-    return specs
 
 
 def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.DataFrame) -> Document:
@@ -92,7 +82,9 @@ def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.Dat
         return found | {"score": None, "reason": f"{row} lacks the form that this needs"}
     if run["status"] != "ok":
         return found | {"score": None, "reason": run["reason"], "failed": True}
-    own = {"declared": run["declared"], "score": run["score"], "interval": _interval(run)}
+    low, high = (f"{run[end]:z,.{run['digits']}f}" for end in ("low", "high"))
+    interval = "" if pd.isna(run["low"]) else f"[{low}, {high}]"
+    own = {"declared": run["declared"], "score": run["score"], "interval": interval}
     return placed(found | own, row, question.name, answers)
 
 
@@ -113,11 +105,6 @@ def placed(found: Document, row: str, question: str, answers: pd.DataFrame) -> D
         "outdated": [name for name, text in code.items() if not is_current(text, built_in())],
         "baseline": max(rules.items(), key=lambda rule: rule[1], default=None),
     }  # fmt: skip
-
-
-def _interval(run: Mapping[Hashable, Any]) -> str:
-    ends = [f"{run[end]:z,.{run['digits']}f}" for end in ("low", "high")]
-    return "" if pd.isna(run["low"]) else f"[{', '.join(ends)}]"
 
 
 def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Document]]:

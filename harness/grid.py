@@ -27,7 +27,6 @@ LOG = logging.getLogger(__name__)
 ATTEMPTS = 3  # A run fails after so many processes have ended during it
 SECONDS_PER_SUMMARY = 60.0  # Seconds between two lines with the state of a grid
 BAR_WIDTH = 20  # Characters of the bar of a grid
-
 SECONDS_PER_LOOK = 1.0  # Seconds between two looks at the runs of other processes
 # Fields of a specification that determine the model.
 OF_MODELS = {"question", "attention", "layers", "options", "values", "device"}
@@ -42,8 +41,7 @@ class Checked(NamedTuple):
 def check(
     specs: Sequence[RunSpec], store: Store, *, rerun: bool = False, keep_outdated: bool = False
 ) -> list[Checked]:
-    # Final records are results, unless they are of earlier code and not `keep_outdated`, or with
-    # `rerun`. Variants that do not support a task are skipped with a warning.
+    # Final records are results, unless of earlier code and not `keep_outdated`, or with `rerun`.
     runnable: list[Checked] = []
     reasons: dict[str, str | None] = {}
     for spec in specs:
@@ -58,25 +56,22 @@ def check(
         model = spec.model_dump_json(include=OF_MODELS)
         if model not in reasons:
             reasons[model] = _unsupported(spec)
-        if not reasons[model]:
-            _require_batch(spec)
-            runnable.append(Checked(spec, record, False))
+        if reasons[model]:
+            continue
+        examples, task = restore(spec).summary.sizes["train"], spec.task
+        if examples < spec.train.batch:
+            remedy = f"set {task.name}.train higher" if "train" in task.options else "add rows"
+            raise UserError(
+                f"{task.key} has {examples} training examples, fewer than a batch of "
+                f"{spec.train.batch}; {remedy}, or lower train.batch"
+            )
+        runnable.append(Checked(spec, record, False))
     skipped = dict.fromkeys(reason for reason in reasons.values() if reason)
     if skipped and not runnable:
         raise Unsupported(next(iter(skipped)))
     for reason in skipped:
         warnings.warn(f"skipped: {reason}", stacklevel=2)
     return runnable
-
-
-def _require_batch(spec: RunSpec) -> None:
-    examples, task = restore(spec).summary.sizes["train"], spec.task
-    if examples < spec.train.batch:
-        remedy = f"set {task.name}.train higher" if "train" in task.options else "add rows"
-        raise UserError(
-            f"{task.key} has {examples} training examples, fewer than a batch of "
-            f"{spec.train.batch}; {remedy}, or lower train.batch"
-        )
 
 
 def _unsupported(spec: RunSpec) -> str | None:
@@ -110,8 +105,7 @@ def run_all(
     checked_runs: Sequence[Checked], store: Store, resources: Resources, *,
     rerun: bool = False, keep_checkpoints: bool = False,
 ) -> list[tuple[Record, bool]]:  # fmt: skip
-    # Runs of another command are left to it, unless it ends before they do. Returns the record of
-    # each run, and whether it was executed now.
+    # Runs of another command are left to it, unless it ends before they do.
     store.remove_leftovers()
     missing = {run.spec.file_name: run for run in checked_runs if not run.is_done}
     done = {run.spec.file_name: (run.record, False) for run in checked_runs

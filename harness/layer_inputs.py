@@ -20,7 +20,6 @@ from zoo.contract import Attention, Unsupported
 from zoo.projected import ProjectedAttention
 
 LOG = logging.getLogger(__name__)
-
 Layer = TypeVar("Layer", bound=Attention)
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from harness.environment import memory_of
 from harness.records import spec as specs
-from harness.records.spec import Encoder, Model, RunSpec, SequenceModel, Transformer
+from harness.records.spec import Encoder, Model, RunSpec, SequenceModel
 from tasks.contract import Batch, Task
 from tasks.control.windows import RETURN, STATES, TIME
 from tasks.data.images import ImageTask, require_timm
@@ -105,7 +105,10 @@ class Classifier(nn.Module):
         if isinstance(self.head, AnswerDecoder):
             raise UserError("model.pooling=decode needs outputs at target positions; use mean")
         pooled = masked_mean(tokens, mask).unflatten(0, batch.tokens.shape[:2])
-        return self.head(pair_features(pooled)), losses
+        if pooled.shape[1] == 1:
+            return self.head(pooled[:, 0]), losses
+        u, v = pooled.unbind(1)
+        return self.head(torch.cat([u, v, u * v, u - v], dim=-1)), losses
 
     def encode(
         self,
@@ -184,26 +187,11 @@ def masked_mean(
     return total / mask.sum(1, keepdim=True).clamp_min(1)
 
 
-def pair_features(pooled: Float[Tensor, "b t d"]) -> Float[Tensor, "b features"]:
-    if pooled.shape[1] == 1:
-        return pooled[:, 0]
-    u, v = pooled.unbind(1)
-    return torch.cat([u, v, u * v, u - v], dim=-1)
-
-
 def mean_losses(layers: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     by_name = defaultdict[str, list[Tensor]](list)
     for name, loss in chain.from_iterable(losses.items() for losses in layers):
         by_name[name].append(loss)
     return {name: torch.stack(terms).mean() for name, terms in by_name.items()}
-
-
-def size_of(model: Transformer, task: Task) -> Size:
-    return Size(
-        dim=model.dim, heads=model.heads, max_len=task.max_len, causal=task.causal,
-        dropout=model.attention_dropout, rotary=getattr(model, "positions", "") == "rotary",
-        short_conv=getattr(model, "short_conv", 0),
-    )  # fmt: skip
 
 
 class Stack(NamedTuple):
@@ -213,8 +201,13 @@ class Stack(NamedTuple):
 
 
 def build_model(spec: RunSpec | Stack, task: Task) -> nn.Module:
-    layers = build(spec.layers, size_of(spec.model, task), spec.options)
-    return BUILDERS[spec.model.kind](layers, spec.model, task)
+    model = spec.model
+    size = Size(
+        dim=model.dim, heads=model.heads, max_len=task.max_len, causal=task.causal,
+        dropout=model.attention_dropout, rotary=getattr(model, "positions", "") == "rotary",
+        short_conv=getattr(model, "short_conv", 0),
+    )  # fmt: skip
+    return BUILDERS[model.kind](build(spec.layers, size, spec.options), model, task)
 
 
 def trainable(model: nn.Module) -> int:
@@ -309,8 +302,7 @@ class DecisionTransformer(nn.Module):
         self.head = nn.Sequential(nn.Linear(dim, action_dim), nn.Tanh())
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b k a"], dict[str, Tensor]]:
-        # `batch.tokens` are windows of k steps, (b, 1, k, f), with the f channels of
-        # `tasks.control.windows`.
+        # `batch.tokens`: windows (b, 1, k, f), with the channels of `tasks.control.windows`.
         steps, actions = batch.tokens[:, 0], self.embed_action.in_features
         embedded = [
             self.embed_return(steps[..., RETURN:STATES]),

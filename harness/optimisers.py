@@ -129,15 +129,11 @@ def taps_of(module: nn.Module) -> tuple[str, ...]:
 
 
 def _adamw(groups: Any, spec: TrainSpec) -> torch.optim.Optimizer:
+    # Loshchilov and Hutter, 2019, arXiv 1711.05101.
     return torch.optim.AdamW(
         groups, lr=spec.lr, betas=spec.betas, eps=spec.eps, weight_decay=spec.weight_decay,
         fused=True,
     )  # fmt: skip
-
-
-def adamw(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
-    # Loshchilov and Hutter, 2019, arXiv 1711.05101.
-    return _adamw(parameter_groups(model, spec), spec)
 
 
 def radam(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
@@ -172,7 +168,7 @@ def muon(model: Any, spec: TrainSpec) -> Combined:
 
 
 OPTIMISERS: Mapping[str, Callable[[nn.Module, TrainSpec], torch.optim.Optimizer | Combined]] = {
-    "adamw": adamw,
+    "adamw": lambda model, spec: _adamw(parameter_groups(model, spec), spec),
     "radam": radam,
     "muon": muon,
 }

@@ -39,8 +39,6 @@ def question_of(
     compiled: bool | None = None, tune: bool = False, grid: Texts = NONE, match: str = "",
 ) -> Question:  # fmt: skip
     # Reads no data. `recipe` may be a question, `laptop@3/overwrite`, which fixes the precision.
-    # Options of variants are left to `spec_of`. By default models are compiled on CUDA, unless
-    # batches have many lengths, and `grid` has learning rates.
     name = name_of(task)
     if positions:
         require_known("kind of positions", [positions], get_args(Positions))
@@ -55,10 +53,13 @@ def question_of(
     usual = declared.positions if declared else "learned"
     positions = positions or usual
     by_length = any(of_task.train.get(f"{kind}_by_length") for kind in ("bucket", "parts"))
-    of_train = {
-        "precision": _precision_of(found, precision, device),
-        "compiled": device == "cuda" and not by_length if compiled is None else compiled,
-    }
+    own = declared.precision if declared else pick_precision(precision, device)
+    if declared and precision not in ("auto", own):
+        raise UserError(
+            f"--precision {precision} is not possible: {found.name} has {own}; leave it out"
+        )
+    usually = device == "cuda" and not by_length
+    of_train = {"precision": own, "compiled": usually if compiled is None else compiled}
     model, train, changes = _sections(
         made, of_task, f"recipe {found.name!r}: ", settings, positions, of_train
     )
@@ -78,17 +79,6 @@ def question_of(
         return question.model_copy(update=names)
     name = _name(question, changes, "" if positions == usual else positions, device)
     return question.model_copy(update={"name": name})
-
-
-def _precision_of(recipe: recipes.Recipe, precision: str, device: Device) -> str:
-    if recipe.question is None:
-        return pick_precision(precision, device)
-    own = recipe.question.precision
-    if precision not in ("auto", own):
-        raise UserError(
-            f"--precision {precision} is not possible: {recipe.name} has {own}; leave it out"
-        )
-    return own
 
 
 def of_suite(
@@ -244,30 +234,21 @@ def _section(
     changes = settings.get(owner, {})
     for name in changes.keys() & fixed.keys():
         raise UserError(f"--set {owner}.{name} is not possible; use {FLAGS[name]}")
-    result = _validated(kind, owner, _with_fields(default.model_dump(), changes))
-    return result, {
-        f"{owner}.{name}": _override(field_at(result, name), text)
-        for name, text in changes.items()
-        if field_at(result, name) != field_at(default, name)
-    }
-
-
-def _with_fields(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    # As `augment.mixup`, a field of the field `augment`.
-    for name, value in changes.items():
-        owner, dot, field_name = name.partition(".")
-        fields = values.get(owner) or {}
+    values = default.model_dump()
+    for path, value in changes.items():
+        # As `augment.mixup`, a field of the field `augment`.
+        name, dot, field_name = path.partition(".")
+        fields = values.get(name) or {}
         if dot and isinstance(fields, Mapping):
-            values[owner] = {**fields, field_name: value}
+            values[name] = {**fields, field_name: value}
         else:
-            values[name] = value
-    return values
-
-
-def _override(value: Any, text: Any) -> Value:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return value if isinstance(value, Value) else text
+            values[path] = value
+    result, changed = _validated(kind, owner, values), dict[str, Value]()
+    for path, text in changes.items():
+        if (value := field_at(result, path)) != field_at(default, path):
+            texts = ",".join(map(str, value)) if isinstance(value, tuple) else text
+            changed[f"{owner}.{path}"] = value if isinstance(value, Value) else texts
+    return result, changed
 
 
 def _validated(kind: type[S], owner: str, values: Mapping[str, Any]) -> S:

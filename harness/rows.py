@@ -23,16 +23,7 @@ from harness.records.frame import of_records
 from harness.records.record import Record
 from harness.records.results import Certificate
 from harness.records.spec import flags_of, unmatched
-from harness.records.store import (
-    KINDS,
-    Broken,
-    CertificateStore,
-    CostStore,
-    Line,
-    Store,
-    file_of,
-    line,
-)
+from harness.records.store import Broken, CertificateStore, CostStore, Line, Store, file_of, line
 from harness.records.suites import Suite, SuiteRow, find
 from harness.runner import run
 from harness.runs import at_rate, best, differ, due
@@ -111,12 +102,13 @@ def check_row(
 
 
 def of_file(path: Path) -> Row:
-    found: dict[str, list[Any]] = {"run": [], "cost": [], "certificate": []}
+    stores = {of.tag: of for of in (Store, CostStore, CertificateStore)}
+    found: dict[str, list[Any]] = {tag: [] for tag in stores}
     for text in file_lines(path):
         if text.kind not in found:
             kinds = ", ".join(found)
             raise UserError(f"line {text.line} of {path} is a {text.kind}; a row has {kinds}")
-        record = KINDS[text.kind](path.parent).parse(text)
+        record = stores[text.kind](path.parent).parse(text)
         if isinstance(record, Broken):
             reason = record.reason.removesuffix("; move it away")
             raise UserError(f"{path} is not the file of a row ({reason}); pack it again")
@@ -151,7 +143,12 @@ def verify(row: Row) -> Iterator[Finding]:
     old = {f"{record.spec.file_name}" for record in (*row.runs, *row.costs) if is_outdated(record)}
     yield _finding("code", old, "of another version than is installed")
     yield _finding("costs", [*_missing_costs(row)], "missing")
-    wrong = [*_wrong_certificates(row)]
+    found = {certificate.variant: certificate for certificate in row.certificates}
+    wrong = []
+    for name in row.runs[0].spec.variants:
+        one, is_needed = found.get(name), name in found or is_foreign([name])
+        if is_needed and not (one and one.passed and is_certified(name, one)):
+            wrong.append(name)
     yield _finding("certificate", wrong, "missing, outdated, or with failures")
 
 
@@ -193,8 +190,7 @@ def _has_form(row: Row, *, causal: bool) -> bool:
 
 
 def repeat(row: Row, count: int) -> Iterator[Finding]:
-    # Scores must be equal bit for bit on a machine of that name with the same commit and PyTorch;
-    # elsewhere they must lie in the recorded interval.
+    # Equal bit for bit with the same machine, commit and PyTorch, else in the recorded interval.
     runs = sorted((run for run in row.runs if run.final and run.spec.role != "trial"),
                   key=lambda run: run.final.train_seconds if run.final else 0)  # fmt: skip
     first = {run.spec.question.name: run for run in reversed(runs)}
@@ -246,11 +242,3 @@ def _missing_costs(row: Row) -> Iterator[str]:
     for cost in due if row.suite.has_costs else ():
         if cost.shape not in present:
             yield f"{cost.operation}{', causal' * cost.causal} at {cost.length}"
-
-
-def _wrong_certificates(row: Row) -> Iterator[str]:
-    found = {certificate.variant: certificate for certificate in row.certificates}
-    for name in row.runs[0].spec.variants:
-        one, is_needed = found.get(name), name in found or is_foreign([name])
-        if is_needed and not (one and one.passed and is_certified(name, one)):
-            yield name

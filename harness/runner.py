@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harness import checkpoint, environment
 from harness.data import is_out_of_memory, restore
-from harness.environment import is_same_machine, keep_freed_memory, merge_commits, use_threads
+from harness.environment import MACHINE, keep_freed_memory, merge_commits, use_threads
 from harness.interrupts import Interrupts
 from harness.model import attentions, build_model, trainable
 from harness.records.answers import ClusterValues, CorrectAnswers
@@ -36,7 +36,6 @@ from zoo.registry import UserError, in_one_line
 LOG = logging.getLogger(__name__)
 SECONDS_PER_LINE = 10.0  # Minimum seconds between two lines of a run without a score on dev
 BAR = {"bar": "run"}  # A part of the line at the foot of a terminal
-
 SAVE_EVERY = 120.0  # Seconds of training between two checkpoints, at most
 # Called with the phase that begins, a new point of the curve, or an unexpected traceback.
 Report = Callable[[Literal["phase", "point", "trace"], Any], None]
@@ -111,7 +110,8 @@ class Attempt:
         def rejects(progress: Progress) -> str:
             if progress.version != self.version:
                 return f"of other code of {self.spec.attention}"
-            is_here = is_same_machine(self.environment, progress.environment)
+            here, started = self.environment, progress.environment or self.environment
+            is_here = all(getattr(started, name) == getattr(here, name) for name in MACHINE)
             return "" if is_here else "of another machine"
 
         data = self.progress.processor["data"]
@@ -159,44 +159,35 @@ class Attempt:
             sample = roll_out(trainer, self.data.task, test)
         else:
             sample = by_cluster(trainer.evaluate(test).values, test)
-        progress = self.progress
-        return Final(
-            score=self.data.summary.metric.value(sample.mean), test_examples=len(test),
-            dev=cast(float, progress.best), best_step=progress.best_step,
-            train_seconds=progress.seconds, seconds=time.perf_counter() - self.start,
-            sample=sample, probes=self._probe(trainer), best_on_test=progress.best_on_test,
-        )  # fmt: skip
-
-    def _probe(self, trainer: Trainer) -> dict[str, Probe]:
-        metric, found = self.data.summary.metric, {}
+        progress, metric, probes = self.progress, self.data.summary.metric, {}
         for name, split in self.data.task.probes().items():
             split = split.to(trainer.device)
-            sample = by_cluster(trainer.evaluate(split).values, split)
-            found[name] = Probe(score=metric.value(sample.mean), sample=sample)
-        return found
+            of_probe = by_cluster(trainer.evaluate(split).values, split)
+            probes[name] = Probe(score=metric.value(of_probe.mean), sample=of_probe)
+        return Final(
+            score=metric.value(sample.mean), test_examples=len(test), sample=sample,
+            dev=cast(float, progress.best), best_step=progress.best_step, probes=probes,
+            train_seconds=progress.seconds, seconds=time.perf_counter() - self.start,
+            best_on_test=progress.best_on_test,
+        )  # fmt: skip
 
 
 def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers | ClusterValues:
-    if values.dtype == torch.bool:
-        return _bits(values, split)
-    _, clusters = clusters_of(split).unique(return_inverse=True)
-    counted = split.answers.counted(split.targets)
-    sizes, sums = (
-        clusters.bincount(of_examples.cpu().double().flatten(1).sum(1)).tolist()
-        for of_examples in (counted, values)
-    )
-    return ClusterValues(sizes=tuple(map(round, sizes)), sums=tuple(sums))
-
-
-def _bits(correct: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers:
     clusters, counted = clusters_of(split), split.answers.counted(split.targets).cpu()
+    if values.dtype != torch.bool:
+        _, clusters = clusters.unique(return_inverse=True)
+        sizes, sums = (
+            clusters.bincount(of_examples.cpu().double().flatten(1).sum(1)).tolist()
+            for of_examples in (counted, values)
+        )
+        return ClusterValues(sizes=tuple(map(round, sizes)), sums=tuple(sums))
     of_example = counted.long().flatten(1).sum(1) if counted.dim() > 1 else counted.long()
     answers = clusters.bincount(of_example.double()).long()
     # Stable sorts: by the cluster's number of answers, then by cluster, then by example.
     order = clusters.argsort(stable=True)
     order = order[answers[clusters][order].argsort(stable=True)]
     sizes = answers[clusters[order].unique_consecutive()]
-    return CorrectAnswers.pack(correct.cpu()[order][counted[order]].tolist(), sizes.tolist())
+    return CorrectAnswers.pack(values.cpu()[order][counted[order]].tolist(), sizes.tolist())
 
 
 def clusters_of(split: Split) -> Int[Tensor, " n"]:
@@ -253,9 +244,7 @@ def run(
     clock: Callable[[], float] = time.monotonic, keep_checkpoints: bool = False,
 ) -> Record:  # fmt: skip
     # Continues from a checkpoint in the store. During training Ctrl-C and SIGTERM take effect after
-    # the current step: a checkpoint is written, the record is `interrupted`, and KeyboardInterrupt
-    # is raised. Checkpoints are also written after each evaluation and every `save_every` seconds.
-    # `keep_checkpoints` keeps the weights of each evaluation in the store.
+    # the current step: a checkpoint is written, the record is `interrupted`.
     attempt = Attempt(spec, store, report, save_every, clock, keep_checkpoints)
     with attempt.interrupts:
         try:
@@ -342,8 +331,7 @@ def execute(
     keep_checkpoints: bool = False,
 ) -> Result:  # fmt: skip
     # An interrupted run of this machine continues with its threads. A record in the store is
-    # returned, unless its run began at `before` or was interrupted. `failed` is the reason to
-    # record a failure instead. Raises KeyboardInterrupt on Ctrl-C and SIGTERM.
+    # returned, unless its run began at `before` or was interrupted. `failed` is why it failed.
     left, threads = store.locks.state(spec.file_name), torch.get_num_threads()
     if left is not None and left.is_of_this_host and store.checkpoint(spec).exists():
         threads = left.threads

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -33,7 +33,7 @@ from harness.questions import (
 from harness.records.cost import REFERENCE, CostRecord
 from harness.records.fields import Device
 from harness.records.files import require_writable
-from harness.records.frame import best_trials_first, newest, of_records
+from harness.records.frame import best_trials_first, is_newest, of_records
 from harness.records.record import Record
 from harness.records.spec import Question, RunSpec
 from harness.records.store import BaselineStore, Store
@@ -45,7 +45,6 @@ from zoo.registry import UserError, Value
 LOG = logging.getLogger(__name__)
 USUAL_TASK, SEEDS, TUNED_SEEDS = "listops", (0,), (1, 2, 3, 4, 5)  # Defaults
 Outcomes = list[tuple[Record, bool]]  # The record of each run, and whether it was made now
-
 WIDTH = "model.feed_forward"  # The field that makes models of equal size
 TOLERANCE = 0.01  # Relative difference of parameters that remains, at most
 TASK = "task"  # Owner of the options of the task of a sweep, in place of its name
@@ -78,8 +77,7 @@ def compare(
     seeds: Sequence[int] | None = None, tune: bool = False, over: Texts = NONE, match: str = "",
     **question: Any,
 ) -> tuple[Outcomes, list[CostRecord], bool]:  # fmt: skip
-    # See `harness.run`. `over` has values by path of a field; `question` has arguments of
-    # `harness.questions.question_of`. Returns runs, costs, and whether all were made.
+    # See `harness.run` and `question_of`. Returns runs, costs, and whether all were made.
     if folder := how.tensorboard:
         require_writable(folder, str(folder), "give another --tensorboard")
         require_tensorboard()
@@ -128,11 +126,15 @@ def _rows(
             names |= {*composed(of.variants, attention, changes)[0].names}
     require_used(settings, {*SHARED, *names, *(of.task.name for _, row in found for of, _ in row)})
     # Data are read last, after all arguments are checked.
-    rows = [
-        [spec for of, changes in row
-         for spec in _specs(of, attention, changes, seeds, question["device"])]
-        for attention, row in found
-    ]  # fmt: skip
+    rows, device = list[list[RunSpec]](), question["device"]
+    for attention, row in found:
+        rows.append([])
+        for of, changes in row:
+            width = matched(of, attention, changes, device) if of.match else {}
+            rows[-1] += trials(of, attention, changes, device, width) if of.grid else [
+                spec_of(of, attention, changes, seed=seed, device=device, values=width)
+                for seed in seeds
+            ]  # fmt: skip
     for (path, values), row in product(over.items(), rows):
         if len({spec.id for spec in row[:: len(seeds)]}) < 2:
             raise UserError(
@@ -140,17 +142,6 @@ def _rows(
                 "it; give two values or more that differ, or this one with --set"
             )
     return rows
-
-
-def _specs(
-    question: Question, attention: str, settings: Settings, seeds: Sequence[int], device: Any
-) -> Iterator[RunSpec]:
-    width = matched(question, attention, settings, device) if question.match else {}
-    if question.grid:
-        yield from trials(question, attention, settings, device, width)
-        return
-    for seed in seeds:
-        yield spec_of(question, attention, settings, seed=seed, device=device, values=width)
 
 
 def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
@@ -171,8 +162,7 @@ def choose(
     rows: Sequence[Sequence[RunSpec]], seeds: Sequence[int], how: Execution,
     of_suite: bool = False,
 ) -> tuple[Outcomes, int]:  # fmt: skip
-    # A suite has the trials of `due`. Returns the records at the chosen points, the trials
-    # of rows without a finished one, and the number of records of complete rows.
+    # Returns records at the chosen points, trials of rows without any, and the count if complete.
     of_rows: list[list[Record]] = [[] for _ in rows]
     missing = [due(row, []) if of_suite else [*row] for row in rows]
     while any(missing):
@@ -188,18 +178,23 @@ def choose(
             due_finals += finals(chosen.spec, seeds)
         else:
             ended += ((trial, False) for trial in records)
-        for line in lines_of(records, chosen):
-            LOG.info(line)
+        if records:
+            LOG.info("%s on %s, on dev:", records[0].spec.attention, records[0].spec.task.key)
+        for record in records:
+            point = ", ".join(f"{path}={value}" for path, value in record.spec.values.items())
+            end = record.reason or record.status
+            result = record.selection.sentence(record.final.dev) if record.final else end
+            LOG.info("  %s: %s%s", point, result, " (chosen)" * (record is chosen))
     outcomes = execute(due_finals, how) if due_finals else []
     return [*outcomes, *ended], len(rows) * len(seeds)
 
 
 def fit_baselines(records: Sequence[Record], folder: Path) -> bool:
-    # Fits missing baselines of the tasks of finished records. Failures are warnings. Returns
-    # whether the store has all of them.
+    # Failures are warnings. Returns whether the store has all baselines.
     store, complete = BaselineStore.within(folder), True
     finished = [record for record in records if record.final]
-    latest = {*newest(of_records(finished)).get("id", ())}
+    found = of_records(finished)
+    latest = {*found.loc[is_newest(found), "id"]} if finished else ()
     specs = {run.spec.task.file_name: run.spec.task for run in finished if run.spec.id in latest}
     for spec in specs.values():
         try:
@@ -297,16 +292,6 @@ def due(trials: Sequence[RunSpec], records: Sequence[Record]) -> list[RunSpec]:
 
 def has_solved(record: Record) -> bool:
     return bool(record.final) and record.curve[-1].step < record.spec.train.steps
-
-
-def lines_of(records: Sequence[Record], chosen: Record | None) -> Iterator[str]:
-    for number, record in enumerate(records):
-        if not number:
-            yield f"{record.spec.attention} on {record.spec.task.key}, on dev:"
-        point = ", ".join(f"{path}={value}" for path, value in record.spec.values.items())
-        end = record.reason or record.status
-        result = record.selection.sentence(record.final.dev) if record.final else end
-        yield f"  {point}: {result}{' (chosen)' if record is chosen else ''}"
 
 
 def differ(records: Sequence[Record]) -> bool:

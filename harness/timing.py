@@ -20,7 +20,6 @@ FLUSHED_BYTES = 256 * 2**20  # Written between two samples on a GPU: more than i
 TRIAL = 0.3  # Seconds of a short trial, about
 SLOW = 1.0  # Seconds of a call that is timed once in a trial
 SLOWER = 2.0  # A call this much slower than the fastest leaves a trial
-
 Call = Callable[[], Any]
 # The mean seconds of a number of successive calls.
 Timer = Callable[[Call, int], float]

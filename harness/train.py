@@ -180,10 +180,8 @@ def fit(
     save: Callable[[], None], save_is_due: Callable[[], bool] = lambda: False,
     test: Split | None = None, groups: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:  # fmt: skip
-    # Synchronises with the device only at the points of the curve, about a hundred. Calls
-    # `on_point` with every point, and `save` after each evaluation and whenever it is due. `test`
-    # is evaluated with dev and selects nothing; `groups` are parts of dev with separate scores.
-    # Raises DivergedError if a loss is not finite at a point.
+    # Synchronises with the device only at the points of the curve, about a hundred. `test` is
+    # evaluated with dev and selects nothing; `groups` are parts of dev with separate scores.
     spec, evaluations = trainer.spec, evaluation_steps(trainer.spec)
     interval = max(1, spec.steps // 100)
     trainer.model.train()

@@ -8,30 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from harness.records.cost import FAILURES, batching_of
+from harness.records.cost import batching_of
 from harness.records.families import growth_of
 from harness.records.suites import LAYERS, find
 from reports import table
-from reports.layer_costs import FORMS, PASSES, Crossover, Exponent, crossover, exponent
+from reports.layer_costs import FORMS, PASSES, crossover, exponent
 from reports.markdown import memory_of, rendered
 from reports.table import Column, Table, grid, headed
-from reports.text import (
-    NOTHING,
-    number,
-    outdated_text,
-    plain,
-    ratio_text,
-    threads_of,
-    whole_text,
-    without_nan,
-)
+from reports.text import NOTHING, number, outdated_text, plain, ratio_text, threads_of, whole_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MIB = 2**20
-
 REASON = 80  # The most characters of a reason in a table
 
 # What the costs of a sweep share.
@@ -52,28 +42,26 @@ CSV = table.values(
 )  # fmt: skip
 
 Cost = Mapping[Any, Any]
-
 LABEL = Column(name="label", heading="attention")
 
 # The growth of the cost of one token, by the growth of the cost of all
 OF_TOKEN = {"O(N)": "O(1)", "O(N log N)": "O(log N)", "O(N²)": "O(N)"}
-
 ORDER = ("train", "decode", "prefill", "forward", "packed")
 
-
-def _fitted(fit: Exponent | Crossover | None) -> str:
-    return fit.text if fit else NOTHING
-
+FITS = {
+    "time": "time exponent", "memory": "{memory} exponent", "faster": "faster from",
+    "smaller": "smaller from",
+}  # fmt: skip
 
 # The columns of the conclusions of a sweep, see `rows`.
 ROWS = (
     LABEL,
     Column(name="claim", heading="claim"),
     Column(name="computed_by", heading="computed by"),
-    Column(name="time", heading="time exponent", write=_fitted),
-    Column(name="memory", heading="{memory} exponent", write=_fitted),
-    Column(name="faster", heading="faster from", write=_fitted),
-    Column(name="smaller", heading="smaller from", write=_fitted),
+    *(
+        Column(name=name, heading=heading, write=lambda fit: fit.text if fit else NOTHING)
+        for name, heading in FITS.items()
+    ),
     Column(name="over_limit", heading="× limit", write=ratio_text),
     Column(name="state", heading="state of a sample (bytes)", write=whole_text),
 )
@@ -103,9 +91,11 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
     done = costs[costs["status"] == "ok"].set_index("length")
     related, memory = done.dropna(subset=["ratio"]), done["memory_ratio"].dropna()
     last: Cost = done.iloc[-1].to_dict() if len(done) else {}
+    cost = costs.iloc[0]
+    growth = growth_of(cost["attention"], linear=bool(cost["linear"]))
     return {
-        "attention": costs["attention"].iloc[0],
-        "claim": _claim(costs.iloc[0]),
+        "attention": cost["attention"],
+        "claim": OF_TOKEN[growth] if cost["pass"] == "decode" else growth,
         "computed_by": last.get("computed_by", NOTHING),
         "time": exponent(done["sample_seconds"]), "memory": exponent(done["sample_memory"]),
         "faster": crossover(related["ratio.q1"], related["ratio.q3"]),
@@ -114,11 +104,6 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
         "over_limit": last.get("over_limit", math.nan),
         "state": last.get("state_bytes", math.nan) / last.get("batch", 1),
     }  # fmt: skip
-
-
-def _claim(cost: pd.Series) -> str:
-    growth = growth_of(cost["attention"], linear=bool(cost["linear"]))
-    return OF_TOKEN[growth] if cost["pass"] == "decode" else growth
 
 
 def hint(costs: pd.DataFrame) -> str:
@@ -135,15 +120,10 @@ def hint(costs: pd.DataFrame) -> str:
     return f"To compare with the matrix of {suite.key}: {'; '.join(texts)}" if texts else ""
 
 
-def is_complete(costs: pd.DataFrame) -> bool:
-    # Too little memory or time is a result.
-    return not costs["status"].isin(FAILURES).any()
-
-
 def failures(costs: pd.DataFrame) -> list[str]:
     found = costs[costs["status"] != "skipped"].to_dict("records")
-    problems = [(f"{of['label']} at {of['length']:,} tokens", problem(of)) for of in found]
-    return [f"{of}: {text}" for of, text in problems if text]
+    return [f"{of['label']} at {of['length']:,} tokens: {text}"
+            for of in found if (text := problem(of))]  # fmt: skip
 
 
 def problem(cost: Cost) -> str:
@@ -206,8 +186,7 @@ def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
         found.append(sweep.assign(time_exponent=sweep["label"].map(fitted)))
     if not found:
         return []
-    every = headed(pd.concat(found), [*CSV, *table.values("time_exponent")])
-    return without_nan(every).to_dict("records")
+    return table.records(pd.concat(found), [*CSV, *table.values("time_exponent")])
 
 
 def terminal(costs: pd.DataFrame) -> str:

@@ -9,9 +9,7 @@ from reports.markdown import rendered
 from reports.text import NOTHING, ratio_text, text_table
 
 ALWAYS = ("softmax", "ssd")  # Rows beside any other: exact attention, and a state
-
 HEAD = ("place", "attention", "score", "95 % interval")
-
 Document = Mapping[str, Any]
 
 
@@ -20,7 +18,7 @@ def text(document: Document, machine: str) -> str:
     outdated = {name for found in document["questions"] for name in found.get("outdated", ())}
     results = [
         (found, f"not run: {found.get('reason')}" if found["score"] is None
-         else text_table(HEAD[_first_column(found) :], _lines(row, found)))
+         else text_table(HEAD[not found["ranks"] :], _lines(row, found)))
         for found in document["questions"]
     ]  # fmt: skip
     return rendered(
@@ -68,9 +66,5 @@ def _lines(row: str, found: Document) -> list[list[str]]:
         ordered, last = [*ordered, line], place
     if rule := found["baseline"]:
         ordered.append(["", f"baseline: {rule[0]}", f"{rule[1]:.1f}", ""])
-    return [line[_first_column(found) :] for line in ordered]
-
-
-def _first_column(found: Document) -> int:
     # Places are left out where no row is better than the baselines.
-    return 0 if found["ranks"] else 1
+    return [line[not found["ranks"] :] for line in ordered]

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,9 @@ def marked(
         attention = as_typed(row.partition("[")[0], typed)
         return f"{what}: harness run {' '.join(texts)} {flags_of(row, attention)}"
 
-    answers, marks, certified = of.answers[has_runs(of.answers)], {}, [*_certified(stores)]
+    answers, marks = of.answers[has_runs(of.answers)], {}
+    certified = {(found.variant, major(found.version)) for store in stores
+                 for found in CertificateStore.within(store).read()[0] if found.passed}  # fmt: skip
     titles = {question.name: question.title for question in of.suite.questions}
     forms = {variant["name"]: variant for variant in catalogue["variants"]}
     for row in sorted({*rows} & {*answers["row"]}):
@@ -46,7 +48,12 @@ def marked(
         parts |= {name: "not run" for name in questions if not any(found.loc[name, RAN])
                   and all(kind.get(of.forms[name], True) for kind in kinds)}  # fmt: skip
         texts = [f"{titles[name]}: {part}" for name, part in parts.items()]
-        texts += ["no checks"] * (not _is_checked(of, runs, row, certified))
+        run = runs[(runs["row"] == row) & (runs["suite"] == of.suite.key)].iloc[-1]
+        options, versions = json.loads(run["overrides"]), versions_in(run["version"])
+        # The variants of this project have tests.
+        labels = {label_of(name, {p: v for p, v in options.items() if p.startswith(f"{name}.")}):
+                  versions[name] for name in versions.keys() - built_in().keys()}  # fmt: skip
+        texts += ["no checks"] * (not labels.items() <= certified)
         if texts:
             due = [*parts] or [*answers.loc[answers["row"] == row, "question"]]
             marks[row] = note(f"* {row} lacks {'; '.join(texts)}. Complete it", row, due)
@@ -63,24 +70,3 @@ def as_typed(attention: str, typed: Mapping[str, str]) -> str:
         text = typed.get(name, f"MODULE:{name}")
         attention = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text, attention)
     return attention
-
-
-def _certified(stores: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    for store in stores:
-        for found in CertificateStore.within(store).read()[0]:
-            if found.passed:
-                yield found.variant, major(found.version)
-
-
-def _is_checked(
-    of: "Tables", runs: pd.DataFrame, row: str, certified: Collection[tuple[str, str]]
-) -> bool:  # fmt: skip
-    # The variants of this project have tests.
-    run = runs[(runs["row"] == row) & (runs["suite"] == of.suite.key)].iloc[-1]
-    options, versions = json.loads(run["overrides"]), versions_in(run["version"])
-    return all(
-        (label_of(name, {p: v for p, v in options.items() if p.startswith(f"{name}.")}), version)
-        in certified
-        for name, version in versions.items()
-        if name not in built_in()
-    )

@@ -33,7 +33,6 @@ OF_COSTS = [
 ]  # fmt: skip
 
 ByLength = Mapping[int, float] | pd.Series
-
 FITTED = 4  # The longest lengths that an exponent is fitted to: shorter ones have constant costs
 
 

@@ -32,8 +32,7 @@ def escape_prose(text: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bool = False) -> str:
-    # Line breaks and `|` in a cell never end it. `align_right` aligns all columns but the first to
-    # the right, as numbers are.
+    # `align_right` aligns all columns but the first to the right, as numbers are.
     rule = ["---"] + ["--:" if align_right else "---"] * (len(head) - 1)
     lines = (map(_cell, line) for line in (head, rule, *rows))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -57,9 +56,7 @@ def insert(page: str, mark: str, content: str) -> str:
 
 
 def rendered(template: str, **values: Any) -> str:
-    # Filters: `md` escapes a text for Markdown, `note` makes a paragraph of a text that is not
-    # empty, `number` and `whole` write a number or a dash; `table` is the function, `nothing` the
-    # dash.
+    # `md` escapes a text for Markdown, `note` makes a paragraph of a text that is not empty.
     environment = Environment(
         loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,

@@ -153,17 +153,13 @@ def _of_question(question: SuiteQuestion) -> list[Column]:
                text=lambda line: score_cell(line["answers"][name])),
         *(Column(name=f"{name}.{end}", of=answer(name, end), outputs=())
           for end in ("low", "high", "rank_group", "seeds", *NO_PROGRESS)),
-        *(_horizon(question) if question.first_position else ()),
+        *([Column(
+            name=f"{name}.horizon", of=answer(name, "horizon"), descending=True, outputs=PAGES,
+            heading=f"{question.title}, horizon", write=whole_text, only_if_any=True,
+            note=f"the last position before the accuracy falls below {SOLVED:.0f} %; {NOTHING} "
+                 f"where it does at the first, {question.first_position}.",
+        )] if question.first_position else ()),
     ]  # fmt: skip
-
-
-def _horizon(question: SuiteQuestion) -> list[Column]:
-    return [Column(
-        name=f"{question.name}.horizon", of=answer(question.name, "horizon"), descending=True,
-        heading=f"{question.title}, horizon", write=whole_text, outputs=PAGES, only_if_any=True,
-        note=f"the last position before the accuracy falls below {SOLVED:.0f} %; {NOTHING} where "
-             f"it does at the first, {question.first_position}.",
-    )]  # fmt: skip
 
 
 def score_cell(answer: Line) -> Cell | str:
@@ -215,7 +211,7 @@ def matrix(
 
 def most_solved(probes: pd.DataFrame) -> pd.Series:
     # The name of a probe begins with its size. 0 if a row solves no probe, NaN if it has none.
-    size = _sizes(probes)
+    size = sizes(probes)
     size = size.where(probes["mean"] >= SOLVED, 0.0).where(probes["trained"].astype(bool))
     return size.groupby([probes["question"], probes["row"]]).max()
 
@@ -231,9 +227,5 @@ def of_probes(probes: pd.DataFrame) -> Table:
     return Table([*found.columns, column], with_solved)
 
 
-def has_sizes(probes: pd.DataFrame) -> bool:
-    return bool(_sizes(probes).notna().all())
-
-
-def _sizes(probes: pd.DataFrame) -> pd.Series:
+def sizes(probes: pd.DataFrame) -> pd.Series:
     return probes["probe"].str.extract(r"^(\d+)", expand=False).astype(float)

@@ -14,13 +14,12 @@ from harness.records.suites import Suite
 from reports.cost import problem, text_of
 from reports.markdown import rendered
 from reports.statistics import tau
-from reports.table import ROW, Line, grid, headed, values
-from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, without_nan
+from reports.table import ROW, Line, grid, headed, records, values
+from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text
 
 # Seconds of a pass of a training step on a GPU if none are published: launching the kernels of a
 # small model, about a thousand, takes longer than running them.
 STEP_SECONDS = 0.01
-
 FEWEST = 6  # Common variants that a correlation with a published table needs
 PRINTED = 0.05  # Half a unit of the last printed digit of a result
 
@@ -196,7 +195,7 @@ def step_files(found: pd.DataFrame, suite: Suite) -> dict[str, bytes]:
 
 
 def step_lines(found: pd.DataFrame) -> list[dict[Any, Any]]:
-    return without_nan(headed(found, CSV)).to_dict("records")
+    return records(found, CSV)
 
 
 def step_text(found: pd.DataFrame) -> str:
@@ -214,9 +213,8 @@ def step_text(found: pd.DataFrame) -> str:
 
 def _page(found: pd.DataFrame, suite: Suite) -> str:
     measured = found[found["status"].notna()]
-    lines = measured.to_dict("records")
-    problems = [(f"{line['row']}, {line['question']}", problem(line)) for line in lines]
-    failed = [f"{of}: {text}" for of, text in problems if text]
+    failed = [f"{line['row']}, {line['question']}: {text}"
+              for line in measured.to_dict("records") if (text := problem(line))]  # fmt: skip
     ratios = {"time": "ratio", "peak memory": "memory_ratio"}
     return rendered(
         "paper_costs.md.j2", suite=suite, of=measured.iloc[0].to_dict(), failed=failed,

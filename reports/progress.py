@@ -29,7 +29,6 @@ NO_PROGRESS: Mapping[str, Any] = {
 # The columns of runs with curves, and those of `progress`: the other hundred are not copied
 OF_CURVES = ["dev_better", "evaluations", "unit", "train.steps"]
 READ = ["question", "row", "role", "status", "point", "grid", *OF_CURVES]
-
 SOLVED = 90.0  # The accuracy in percent with which a position is solved
 
 

@@ -17,11 +17,9 @@ from harness.records.record import Metric
 
 # The highest probability that any two equal rows of a table are separated.
 LEVEL = 0.05
-
 MANY_SEEDS = 5  # With so many seeds a row may have some of them at a baseline
 SEED = 0
 TAU_DRAWS = 4000  # Samples for each tau of an interval
-
 PAIRS = ("metric", "first", "second", "difference", "low", "high", "p", "p_holm")
 
 # Columns of the pairs of several suites, see `SuiteResults.pairs`

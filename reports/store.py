@@ -31,12 +31,11 @@ from zoo.registry import UserError, entry_points, layers_in
 
 if TYPE_CHECKING:
     from harness.runs import Outcomes
-    from harness.studies import Study, Table
+    from harness.studies import Study
 
 
 # Of both rows of a comparison
 SIZES = {"seeds": "seeds", "parameters": "parameters", "state_bytes": "state, bytes"}
-
 PLANNED = "Intervals and p are of each comparison alone; for claims together, use p (Holm, {})."
 
 
@@ -65,7 +64,13 @@ def results_in(
         "attentions": rows_in([name for text in attentions for name in split(text)]),
         "questions": questions,
     }
-    _require_variants(shown["attentions"], joint.runs, of_suites=bool(named))
+    # Beside a variant with runs of a suite, one without is shown by the command that makes some.
+    known = {*joint.runs.get("row", ()), *joint.runs.get("attention", ())}
+    listed = {variant["name"] for variant in described()["variants"]}
+    for name in shown["attentions"]:
+        is_variant = {*layers_in(name.partition("[")[0])} <= listed
+        if not (named and is_variant and known & {*shown["attentions"]}):
+            require_known("variant of these runs", [name], known)
     of_suite, found = np.array(runs.get("suite", ()), dtype=object), list[Tables]()
     is_other = of_suite == ""
     for key in named or sorted({*of_suite} - {""}):
@@ -89,16 +94,6 @@ def results_in(
             runs[is_other], content.rules, content.costs, described(), shown["attentions"]
         ))  # fmt: skip
     return Results(content, found, _step_tables(content.costs, named))
-
-
-def _require_variants(named: Sequence[str], runs: pd.DataFrame, *, of_suites: bool) -> None:
-    # Beside a variant with runs of a suite, one without is shown by the command that makes some.
-    known = {*runs.get("row", ()), *runs.get("attention", ())}
-    listed = {variant["name"] for variant in described()["variants"]}
-    for name in named:
-        is_variant = {*layers_in(name.partition("[")[0])} <= listed
-        if not (of_suites and is_variant and known & {*named}):
-            require_known("variant of these runs", [name], known)
 
 
 def _named(suites: Sequence[str], questions: Sequence[str]) -> dict[str, Suite]:
@@ -137,12 +132,10 @@ def _step_tables(costs: pd.DataFrame, more: dict[str, Suite]) -> list[tuple[Suit
         return []
     from harness.suite import frame_of, steps
 
-    every = {suite.key: suite for suite in (*map(find, names()), *more.values())}
-    of_steps = [suite for suite in every.values() if suite.level == "step"]
-    wanted = [
-        (suite, frame_of(steps(suite, suite.questions, suite.rows, "cpu"))) for suite in of_steps
-    ]
-    found = [(suite, papers.step_costs(each, costs)) for suite, each in wanted]
+    every, found = {of.key: of for of in (*map(find, names()), *more.values())}, []
+    for suite in (of for of in every.values() if of.level == "step"):
+        wanted = frame_of(steps(suite, suite.questions, suite.rows, "cpu"))
+        found.append((suite, papers.step_costs(wanted, costs)))
     return [(suite, measured) for suite, measured in found if len(measured)]
 
 
@@ -159,8 +152,7 @@ def write_report(
     found: Results, folder: Path, *, latex: bool = False, curves: bool = False,
     tensorboard: Path | None = None, tasks: Sequence[str] = (), attentions: Sequence[str] = (),
 ) -> list[Path]:  # fmt: skip
-    # `curves` draws the curves of the runs of `tasks` and `attentions` (empty for all);
-    # `tensorboard` is their event folder.
+    # Curves and events are of the runs of `tasks` and `attentions`, empty for all.
     names = {of.suite.name for of in found.suites}
     # A file that is there already would be of older records.
     files = files_of(found, latex={n for n in names if latex or (folder / f"{n}.tex").is_file()})
@@ -225,11 +217,15 @@ def matrix_of(suite: Suite, store: Path, name: str) -> Tables | None:
 
 
 def comparison(pairs: Iterable[Sequence[str]], found: Results) -> tuple[pd.DataFrame, str]:
-    # Each pair names two rows. Holm's correction counts the named comparisons of a question.
-    # Parameters and state are of the whole models.
+    # Holm's correction counts the named comparisons of a question.
     answers = [of.answers for of in found.suites]
     rows = {row for table in answers for row in table["row"]}
-    named = [_pair(names, rows) for names in pairs]
+    named: list[tuple[str, str]] = []
+    for pair in pairs:
+        if len(pair) != 2 or pair[0] == pair[1]:
+            raise UserError(f"--compare {','.join(pair)!r} names no two variants; give A,B")
+        require_known("variant of the tables", pair, rows)
+        named.append((pair[0], pair[1]))
     compared = between(found.differences, named)
     sizes = pd.concat([of.answers.assign(table=of.suite.key) for of in found.suites] or [compared])
     for side in ("first", "second") if len(compared) else ():
@@ -266,36 +262,25 @@ def comparison(pairs: Iterable[Sequence[str]], found: Results) -> tuple[pd.DataF
     return compared, "\n".join(found_texts) or none
 
 
-def _pair(names: Sequence[str], rows: set[str]) -> tuple[str, str]:
-    if len(names) != 2 or names[0] == names[1]:
-        raise UserError(f"--compare {','.join(names)!r} names no two variants; give A,B")
-    require_known("variant of the tables", names, rows)
-    return names[0], names[1]
-
-
 def write_study(study: "Study") -> tuple[list[dict[Hashable, Any]], list[Path]]:
+    from harness.environment import describe
+
     store = StudyStore.within(study.store)
     made = [*study.tables(Store(study.store))]
     store.require_writable()
     store.remove_partial_files()
-    records = [_study_record(study, table, store) for table in made]
+    records: list[StudyRecord] = []
+    for subject, options, rows, since in made:
+        spec = StudySpec(study=study.name, subject=subject, options=dict(options))
+        record = store.find(spec)
+        # Texts of times in UTC have the order of the times.
+        if not record or study.rerun or record.spec != spec or record.started < since:
+            started, table, here = now(), table_of([*rows()]), describe("cpu")
+            record = StudyRecord(spec=spec, started=started, environment=here, table=table)
+            store.write(record)
+        records.append(record)
     files = write_pages(within(study.store, study_pages(type(study), study.store)))
     return [row for record in records for row in frame_of([record]).to_dict("records")], files
-
-
-def _study_record(study: "Study", table: "Table", store: StudyStore) -> StudyRecord:
-    from harness.environment import describe
-
-    subject, options, rows, since = table
-    spec = StudySpec(study=study.name, subject=subject, options=dict(options))
-    found = store.find(spec)
-    # Texts of times in UTC have the order of the times.
-    if found and not study.rerun and found.spec == spec and found.started >= since:
-        return found
-    started, columns = now(), table_of([*rows()])
-    record = StudyRecord(spec=spec, started=started, environment=describe("cpu"), table=columns)
-    store.write(record)
-    return record
 
 
 def study_pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from reports.figures.style import Panel
 
 Sections = Iterable[tuple[str, pd.DataFrame, str]]
-
 HEIGHT = 3.5  # Inches of a panel
 
 

@@ -20,7 +20,6 @@ from harness.records.record import Metric
 from harness.records.suites import Suite
 from reports import shown, statistics
 from reports.progress import NO_PROGRESS, horizons, progress
-from reports.text import left_out_text
 
 NEAR = 0.02  # The largest distance of a bold entry from the best mean, as a share of it
 
@@ -138,7 +137,10 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     }
     rows = {row.label: row.attention for row in suite.rows}
     ceilings = {q.name: q.ceiling for q in suite.questions if q.ceiling is not None}
-    note, of_runs = left_out_text(found["left_out"]), progress(kept, ceilings, needed)
+    reasons = found.loc[found["left_out"] != "", "left_out"].value_counts(sort=False)
+    texts = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    note = f"Left out of the runs: {texts}." if texts else ""
+    of_runs = progress(kept, ceilings, needed)
     firsts = {question.name: question.first_position for question in suite.questions}
     of_runs = of_runs.merge(horizons(seeds, firsts), how="left", on=["question", "row"])
     return SuiteResults(suite.key, rows, seeds, questions, note, of_runs)
@@ -314,8 +316,11 @@ def question_results(
 
 
 def _answers(question: QuestionResults, runs: pd.DataFrame) -> pd.DataFrame:
-    groups = runs.groupby("row")
-    found = groups.agg({"status": _status, **dict.fromkeys(LARGEST, "max")})
+    def ends(statuses: pd.Series) -> str:
+        failed = statuses[statuses != "ok"].str.replace("_", " ").value_counts(sort=False)
+        return ", ".join(f"{name} ({n} of {len(statuses)})" for name, n in failed.items()) or "ok"
+
+    found = runs.groupby("row").agg({"status": ends, **dict.fromkeys(LARGEST, "max")})
     lines = {row: _line(question, row) for row in question.scores}
     # Losses are ranked even below a baseline.
     ranked = [row for row in lines if lines[row]["answered"] or question.is_unbeaten
@@ -346,8 +351,3 @@ def _line(question: QuestionResults, row: str) -> dict[str, Any]:
         "baseline_interval": text(baseline) if baseline else "",
         "at_baseline": bool(question.rules) and not above, "answered": above,
     }  # fmt: skip
-
-
-def _status(statuses: pd.Series) -> str:
-    failed = statuses[statuses != "ok"].str.replace("_", " ").value_counts(sort=False)
-    return ", ".join(f"{name} ({n} of {len(statuses)})" for name, n in failed.items()) or "ok"

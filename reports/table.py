@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from reports.markdown import escape, table
-from reports.text import NOTHING, WIDTH, plain, text_table
+from reports.text import NOTHING, WIDTH, plain, text_table, without_nan
 
 OUTPUTS = ("page", "latex", "terminal", "readme", "site")
 
@@ -19,7 +19,6 @@ TEX = str.maketrans({
 })  # fmt: skip
 
 RISING = "↑"  # The mark of a score that still rises
-
 Line = Mapping[Hashable, Any]
 
 
@@ -69,18 +68,6 @@ def values(*names: str, of: Any = None, **headings: str) -> list[Column]:
     return [Column(name=name, of=of, csv=headings.get(name, ""), outputs=()) for name in names]
 
 
-def shown(
-    columns: Iterable[Column], output: str, frame: pd.DataFrame | None = None
-) -> list[Column]:
-    return [
-        column
-        for column in columns
-        if output in column.outputs
-        and (frame is None or not column.only_if_any
-             or frame[column.name].replace("", 0).fillna(0).ne(0).any())
-    ]  # fmt: skip
-
-
 class Table(NamedTuple):
     columns: Sequence[Column]
     lines: Sequence[Line]
@@ -108,8 +95,7 @@ def grid(
     frame: pd.DataFrame, corner: Column, across: Mapping[Any, str], key: str,
     text: Callable[[Line], str | Cell],
 ) -> Table:  # fmt: skip
-    # `frame` has a line for each cell: `corner.name` names the row, `key` the column, whose heading
-    # is in `across`. `text` writes a cell.
+    # `frame` has a line for each cell, in row `corner.name` and column `key`.
     found: dict[Any, dict[Hashable, Any]] = {}
     for line in frame.to_dict("records"):
         found.setdefault(line[corner.name], {corner.name: line[corner.name]})[key, line[key]] = line
@@ -150,6 +136,10 @@ def _latex(cell: Cell) -> str:
 def headed(frame: pd.DataFrame, columns: Iterable[Column]) -> pd.DataFrame:
     names = {column.name: column.csv or column.name.replace(".", "_") for column in columns}
     return frame[[*names]].convert_dtypes().rename(columns=names)
+
+
+def records(frame: pd.DataFrame, columns: Iterable[Column]) -> list[dict[Any, Any]]:
+    return without_nan(headed(frame, columns)).to_dict("records")
 
 
 def tex(text: str) -> str:

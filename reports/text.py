@@ -92,12 +92,6 @@ def digest(name: str, table: bytes) -> str:
     return f"{name}, SHA-256 {hashlib.sha256(table).hexdigest()}"
 
 
-def left_out_text(reasons: "pd.Series") -> str:
-    counts = reasons[reasons != ""].value_counts(sort=False)
-    texts = [f"{count} {reason}" for reason, count in counts.items()]
-    return f"Left out of the runs: {', '.join(texts)}." if texts else ""
-
-
 def outdated_text(found: "pd.DataFrame", what: str = "runs") -> str:
     old = found[found["outdated"].eq(True)] if "outdated" in found else found[:0]
     if old.empty:

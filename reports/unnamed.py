@@ -72,12 +72,18 @@ def _suite(
     shared = [word for word in words[0] if all(word in of for of in words)]
     titles = [", ".join(word for word in of if word not in shared) or of[0] for of in words]
     heading = ", ".join(dict.fromkeys([*(of[0] for of in words), *shared]))
-    questions = tuple(
-        _question(run, title, name, ", ".join(of), asks)
-        for run, title, name, of in zip(first, titles, _names(titles), words, strict=True)
-    )
+    questions: list[SuiteQuestion] = []
+    for run, title, name, of in zip(first, titles, _names(titles), words, strict=True):
+        asked: Any = json.loads(run["asked"])
+        task, model, train = (asked[part] for part in ("task", "model", "train"))
+        questions.append(SuiteQuestion(
+            name=name, title=title, asks=asks.get(task["name"], ""), note=", ".join(of),
+            task=task["name"], options=task["options"], model=model, train=train, seeds=(1,),
+            positions=model.get("positions", "none"), precision=train["precision"],
+            ceiling=train.get("stop_at"),
+        ))  # fmt: skip
     suite = Suite(
-        name=NAME, version=1, title=heading, rows=ROWS, questions=questions,
+        name=NAME, version=1, title=heading, rows=ROWS, questions=tuple(questions),
         cost=_plan(runs, costs),
     )  # fmt: skip
     digests = declared(suite)
@@ -129,19 +135,6 @@ def _names(titles: Sequence[str]) -> list[str]:
         again = sum(name in (other, other.rpartition("--")[0]) for other in found)
         found.append(f"{name}--{again + 1}" if again else name)
     return found
-
-
-def _question(
-    run: Line, title: str, name: str, note: str, asks: Mapping[str, str]
-) -> SuiteQuestion:
-    asked: Any = json.loads(run["asked"])
-    task, model, train = (asked[part] for part in ("task", "model", "train"))
-    return SuiteQuestion(
-        name=name, title=title, asks=asks.get(task["name"], ""), note=note, task=task["name"],
-        options=task["options"], model=model, train=train, seeds=(1,),
-        positions=model.get("positions", "none"), precision=train["precision"],
-        ceiling=train.get("stop_at"),
-    )  # fmt: skip
 
 
 def _plan(runs: pd.DataFrame, costs: pd.DataFrame) -> CostPlan:

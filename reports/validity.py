@@ -19,18 +19,14 @@ if TYPE_CHECKING:
     from reports.pages.suite import Tables
 
 FILE = Path(__file__).parent / "published" / "orderings.toml"
-
 REPRODUCED, UNDECIDED, CONTRADICTED = "reproduced", "undecided", "contradicted"
-
 ONE_SEED = "with one seed"  # The verdict if one of the two variants has no more
 NOT_COMPARABLE = "not comparable"  # The verdict if the file has `incomparable` for it
 NOT_RUN = "not run"  # The verdict if one of the two variants lacks runs
 
 # The verdict if training of both ended at the ceiling.
 AT_CEILING = "not reproduced: both solve it"
-
 LOWER = ("perplexity",)  # The units of published numbers of which less is better
-
 ARXIV = re.compile(r"\b\d{4}\.\d{5}\b")
 
 
@@ -139,19 +135,16 @@ def compared(of: "Tables") -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def sentence(found: pd.DataFrame) -> str:
-    later = found["later"].astype(bool)
-    before, after = (_counts(found[chosen]) for chosen in (~later, later))
-    return (
-        f"{(~later).sum()} orderings were fixed before results were known: {before}. "
-        f"{later.sum()} were chosen or changed afterwards: {after}."
-    )
-
-
-def _counts(found: pd.DataFrame) -> str:
-    count = found["verdict"].value_counts()
+    later, texts = found["later"].astype(bool), []
     order = (REPRODUCED, CONTRADICTED, NOT_COMPARABLE, AT_CEILING, UNDECIDED, ONE_SEED, NOT_RUN)
-    texts = (f"{count[name]} {name.split(': ')[-1]}" for name in order if name in count)
-    return ", ".join(texts) or "none"
+    for chosen in (~later, later):
+        count = found.loc[chosen, "verdict"].value_counts()
+        of_order = (f"{count[name]} {name.split(': ')[-1]}" for name in order if name in count)
+        texts.append(", ".join(of_order) or "none")
+    return (
+        f"{(~later).sum()} orderings were fixed before results were known: {texts[0]}. "
+        f"{later.sum()} were chosen or changed afterwards: {texts[1]}."
+    )
 
 
 def page(of: "Tables") -> str:

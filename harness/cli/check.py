@@ -30,7 +30,18 @@ def check(
     if name.endswith(".jsonl"):
         if store or fast or only or set_:
             raise UserError(f"{name} is the file of a row; leave all options but --repeat out")
-        return _check_row(Path(name), repeat)
+        from harness.rows import check_row
+
+        def show(finding: Any) -> None:
+            text = f"{'ok  ' if finding.passed else 'FAIL'} {finding.check}: {finding.detail}"
+            typer.echo(printable(text.removesuffix(": ")))
+
+        row, found = check_row(Path(name), repeat, show)
+        failed = [finding.check for finding in found if not finding.passed]
+        text = f"row {row.label} of {row.suite.key}: {len(row.lines)} records, all checks pass"
+        if failed:
+            text = f"{', '.join(failed)}: {len(failed)} of {len(found)} checks fail"
+        return Answer(text, {"rows": [finding._asdict() for finding in found]}, int(bool(failed)))
     if repeat:
         raise UserError(f"--repeat trains runs of a published row; {name} is none, leave it out")
     from harness.checks import examine
@@ -41,20 +52,3 @@ def check(
     which = f": {'; '.join(wrong)}" if wrong else ""
     text = f"{outcome}, in {perf_counter() - start:.1f} s{' with --fast' * fast}{which}"
     return Answer(text, {"rows": rows}, int(bool(wrong)), files)
-
-
-def _check_row(path: Path, repeat: int) -> Answer:
-    from harness.rows import check_row
-
-    def show(finding: Any) -> None:
-        text = f"{'ok  ' if finding.passed else 'FAIL'} {finding.check}: {finding.detail}"
-        typer.echo(printable(text.removesuffix(": ")))
-
-    row, found = check_row(path, repeat, show)
-    failed = [finding.check for finding in found if not finding.passed]
-    text = (
-        f"{', '.join(failed)}: {len(failed)} of {len(found)} checks fail"
-        if failed
-        else f"row {row.label} of {row.suite.key}: {len(row.lines)} records, all checks pass"
-    )
-    return Answer(text, {"rows": [finding._asdict() for finding in found]}, int(bool(failed)))

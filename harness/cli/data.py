@@ -1,7 +1,5 @@
 """`harness data`: list, fetch and import data sets."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -51,26 +49,22 @@ def fetch(task: Task, offline: bool = False) -> None:
         task: The task whose data to download.
         offline: Use only what was downloaded before.
     """
-    from tasks.data.sources import fetch_data
-
-    with _bar(task) as watch:
-        fetched = fetch_data(task, watch, offline)
-    typer.echo(printable(f"{'present' if fetched.present else 'fetched'}: {fetched.path}"))
-    typer.echo(f"terms: {fetched.terms}")
-
-
-@contextmanager
-def _bar(name: str) -> Iterator[Callable[[str, int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from tasks.data.sources import fetch_data
 
     console, text = Console(stderr=True), TextColumn("[bold]{task.description}")
     columns = (text, BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        row = bar.add_task(name, total=None)
-        yield lambda file, done, total: bar.update(
-            row, description=f"{name}: {file}", completed=done, total=total
-        )
+        row = bar.add_task(task, total=None)
+        fetched = fetch_data(
+            task, lambda file, done, total: bar.update(
+                row, description=f"{task}: {file}", completed=done, total=total
+            ), offline,
+        )  # fmt: skip
+    typer.echo(printable(f"{'present' if fetched.present else 'fetched'}: {fetched.path}"))
+    typer.echo(f"terms: {fetched.terms}")
 
 
 data = group(help="List, download and import data sets.")

@@ -18,7 +18,6 @@ from reports.text import frame_csv
 from zoo.registry import UserError
 
 Files = Mapping[Path, bytes]
-
 FIRST_SUITE = "laptop"  # The suite of `harness advise` without `--suite`
 
 
@@ -73,13 +72,13 @@ def _reports(root: Path) -> Files:
         suites = [of._replace(experiments=unnamed.experiments(others, of.suite.key))
                   for of in suites]  # fmt: skip
     found = found._replace(suites=suites)
-    compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
     for of in found.suites:
         # The README and the package have the answers of suites that no paper published.
         if (name := of.suite.name) not in names() or not of.suite.has_costs:
             continue
         values = advice.table(of.answers, of.seeds, content.costs, of.suite, catalogue.described())
-        tables[f"{name}.json"] = f"{compact.encode(values)}\n".encode()
+        compact = json.dumps(values, separators=(",", ":"), allow_nan=False)
+        tables[f"{name}.json"] = f"{compact}\n".encode()
         tables[f"{name}.csv"] = frame_csv(suite_pages.published(of))
         if f"<!-- {name} -->" in text:
             text = insert(text, name, suite_pages.readme_table(of))

@@ -39,12 +39,17 @@ def main(check: bool = False, fit: bool = False, root: Path = Path()) -> None:
     """
     if fit:
         runs.fit_baselines(stores.content(root / "results").records, root / "results")
-        fitted = ShallowStore.within(root / "results")
+        shallow = ShallowStore.within(root / "results")
         for name in baselines.STUDY_SETTINGS:
-            if name not in fitted.entries():
-                typer.echo(fitted.write(baselines.shallow_study(name)))
+            if name not in shallow.entries():
+                typer.echo(shallow.write(baselines.shallow_study(name)))
     certificates, written = CertificateStore.within(root / "results").by_variant(), set[Path]()
-    lines = [*_stale_certificates(certificates), *_missing_baselines(root / "results")]
+    # Without baselines no page says what runs must beat.
+    fitted = BaselineStore.within(root / "results")
+    tasks = (run.spec.task for run in stores.content(root / "results").records if run.final)
+    lines = [*_stale_certificates(certificates)]
+    lines += (f"not checked: no baselines of {key}: python -m harness.cli.pages --fit"
+              for key in sorted({of.key for of in tasks if fitted.find(of) is None}))  # fmt: skip
     complete = True
     for make in GENERATORS:
         try:
@@ -64,9 +69,11 @@ def main(check: bool = False, fit: bool = False, root: Path = Path()) -> None:
             # Figures name the digest of their table, which stays if only last digits differ.
             kept = {file.with_suffix("") for file in files.keys() - new.keys()
                     if file.suffix == ".csv" and file.read_bytes() != files[file]}  # fmt: skip
-            for file in [file for file in new if file.suffix in NOT_COMPARED]:
-                if file.with_suffix("") in kept:
-                    del new[file]
+            new = {
+                file: new[file]
+                for file in new
+                if file.suffix not in NOT_COMPARED or file.with_suffix("") not in kept
+            }
             typer.echo("".join(f"{file}\n" for file in write_pages(new)), nl=False)
     others = [file for file in pages_of(root) if file not in written] if complete else []
     lines += [f"out of date: {file}: {remedy(file)}" for file in others]
@@ -95,18 +102,16 @@ def _differs(file: Path, content: bytes) -> bool:
     if not file.is_file():
         return True
     found = file.read_bytes()
-    return found != content and not (file.suffix == ".csv" and _is_close(found, content))
-
-
-def _is_close(*texts: bytes) -> bool:
+    if found == content or file.suffix != ".csv":
+        return found != content
     # Last digits depend on libraries.
     missing: Any = {"keep_default_na": False, "na_values": [""]}
-    tables = [pd.read_csv(BytesIO(text), **missing) for text in texts]
+    tables = [pd.read_csv(BytesIO(text), **missing) for text in (found, content)]
     try:
         pd.testing.assert_frame_equal(*tables, rtol=1e-9, atol=0)
     except AssertionError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
@@ -119,14 +124,6 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
                 yield f"out of date: the certificate of {name}: {remedy}"
         except UserError as error:
             yield f"not checked: the certificate of {name}: {error}"
-
-
-def _missing_baselines(store: Path) -> Iterator[str]:
-    # Without baselines no page says what runs must beat.
-    fitted = BaselineStore.within(store)
-    tasks = (record.spec.task for record in stores.content(store).records if record.final)
-    for key in sorted({task.key for task in tasks if fitted.find(task) is None}):
-        yield f"not checked: no baselines of {key}: python -m harness.cli.pages --fit"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from harness.cli.run_options import RunOptions, execution
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
-    from harness.runs import Execution, Outcomes
+    from harness.runs import Execution
 
 EXECUTION = {
     "attention", "cost", "store", "device", "engine", "workers", "threads", "slurm", "rerun",
@@ -46,7 +46,13 @@ def run(options: RunOptions) -> Answer:
     if not options.checks:
         raise UserError("--no-checks is of a suite; give --suite laptop as well, or leave it out")
     if {field.name for field in changed} <= EXECUTION:
-        return _first(options, how)
+        from harness.first import first
+        from reports.first import text as text_of
+
+        found = first(arguments.names_in(options.attention), how)
+        failed = any(of["failed"] for row in found["rows"] for of in row["questions"])
+        text = "\n\n".join(text_of(row, found["machine"]) for row in found["rows"])
+        return Answer(text, found, int(failed))
     outcomes, _, is_complete = compare(
         arguments.attentions_in(options.attention),
         arguments.tasks_in(arguments.names_in(options.task or ())), how, budget=options.budget,
@@ -57,10 +63,6 @@ def run(options: RunOptions) -> Answer:
         over=arguments.values_in("--over", [options.over] if options.over else []),
         match=options.match,
     )  # fmt: skip
-    return _answer(options, outcomes, int(not is_complete))
-
-
-def _answer(options: RunOptions, outcomes: "Outcomes", code: int) -> Answer:
     from reports.pages.suite import answers_of, terminal
     from reports.store import summary
 
@@ -70,17 +72,7 @@ def _answer(options: RunOptions, outcomes: "Outcomes", code: int) -> Answer:
     paths = [f"{run['path']}" + note.format(present[run["outdated"]]) * (not run["new"])
              for run in runs]  # fmt: skip
     text = "\n".join([*paths, "", terminal(of), "", _pages(options)])
-    return Answer(text, {"answers": answers_of(of), "runs": runs}, code)
-
-
-def _first(options: RunOptions, how: "Execution") -> Answer:
-    from harness.first import first
-    from reports.first import text as text_of
-
-    found = first(arguments.names_in(options.attention or ()), how)
-    failed = any(of["failed"] for row in found["rows"] for of in row["questions"])
-    text = "\n\n".join(text_of(row, found["machine"]) for row in found["rows"])
-    return Answer(text, found, int(failed))
+    return Answer(text, {"answers": answers_of(of), "runs": runs}, int(not is_complete))
 
 
 def _suite(options: RunOptions, how: "Execution") -> Answer:

@@ -1,50 +1,40 @@
 """`harness study NAME`: a study of `harness.studies`, imported when it is called."""
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
+from harness import studies
 from harness.cli.process import Answer, add_command, group
-
-if TYPE_CHECKING:
-    from harness.studies import Study
 
 
 class Studies(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
-        from harness.studies import names
-
-        return [*names()]
+        return [*studies.names()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        from harness.studies import find
+        kind = studies.find(cmd_name)
 
-        return command_of(find(cmd_name))
+        def run(study: Any) -> Answer:
+            from reports.store import write_study
+
+            rows, files = write_study(study)
+            return Answer("", {"rows": rows, "files": files}, files=files)
+
+        run.__annotations__["study"] = kind
+        run.__name__ = kind.name
+        run.__doc__ = inspect.cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
+        app = group()
+        add_command(app, run)
+        return typer.main.get_command(app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        from harness.studies import names
-
         with formatter.section("Commands"):
-            formatter.write_dl([*names().items()])
+            formatter.write_dl([*studies.names().items()])
 
 
 study = group(
     cls=Studies, help="Measure what attention matrices and layers do, apart from accuracy and cost."
 )
-
-
-def command_of(kind: "type[Study]") -> Any:
-    def run(study: Any) -> Answer:
-        from reports.store import write_study
-
-        rows, files = write_study(study)
-        return Answer("", {"rows": rows, "files": files}, files=files)
-
-    run.__annotations__["study"] = kind
-    run.__name__ = kind.name
-    run.__doc__ = inspect.cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
-    app = group()
-    add_command(app, run)
-    return typer.main.get_command(app)

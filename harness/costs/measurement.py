@@ -12,16 +12,7 @@ import torch
 from harness.costs.plan import candidates, reference_of
 from harness.data import data_of, is_out_of_memory
 from harness.model import Classifier, Stack, build_model, trainable
-from harness.records.cost import (
-    REFERENCE,
-    SDPA,
-    STEP,
-    CostSpec,
-    Limits,
-    Measured,
-    batching_of,
-    softmax_by,
-)
+from harness.records.cost import REFERENCE, SDPA, STEP, CostSpec, Limits, Measured, softmax_by
 from harness.records.fields import Quartiles
 from harness.records.spec import Encoder, TrainSpec
 from harness.timing import LEAST_ROUNDS, Timer, sample, short_trial, timer_of
@@ -172,13 +163,19 @@ def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> M
     is_compared = reference and spec != reference_of(spec, reference)
     samples = sample([timed.call, *[fastest.call] * bool(is_compared)], timer, seconds=seconds)
     flops, backend = counts(spec, timed)
+    peak, total = _bytes(spec, timed)
+    of_softmax: dict[str, Any] = {"memory_ratio": None}
+    if sdpa := softmax.get(SDPA):
+        of_sdpa = total if spec == reference_of(spec) else _bytes(reference_of(spec), sdpa)[1]
+        of_softmax = {"memory_ratio": total / of_sdpa, "softmax_parameters": trainable(sdpa.module)}
     return Measured(
         seconds=Quartiles.of(samples[0]), samples=len(samples[0]),
         ratio=Quartiles.of_ratio(samples[0], samples[-1]) if reference else None,
         no_ratio=no_ratio, reference=reference, limits=limits, flops=flops, backend=backend,
         analytic_flops=analytic_flops(spec, timed.module),
         required_bytes=required_bytes(spec, timed), parameters=trainable(timed.module),
-        **_memory(spec, timed, softmax.get(SDPA)),
+        peak_bytes=peak, memory_batch=memory_batch(spec), memory_bytes=total,
+        state_bytes=timed.state_bytes, **of_softmax,
     )  # fmt: skip
 
 
@@ -204,23 +201,9 @@ def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, TimedC
     return {name: built(name) for name in (fastest, SDPA)}, ""
 
 
-def _memory(spec: CostSpec, timed: TimedCall, softmax: TimedCall | None) -> dict[str, Any]:
-    peak, total_bytes = _bytes(spec, timed)
-    found = {
-        "peak_bytes": peak, "memory_batch": memory_batch(spec), "memory_bytes": total_bytes,
-        "memory_ratio": None, "state_bytes": timed.state_bytes,
-    }  # fmt: skip
-    if softmax:
-        sdpa = reference_of(spec)
-        sdpa_bytes = total_bytes if spec == sdpa else _bytes(sdpa, softmax)[1]
-        found |= {"memory_ratio": total_bytes / sdpa_bytes}
-        found |= {"softmax_parameters": trainable(softmax.module)}
-    return found
-
-
 def memory_batch(spec: CostSpec) -> int:
     # One sample if the batch depends on the length.
-    return spec.batch if batching_of(spec.batching)[0] == "batch" else 1
+    return 1 if spec.batching.startswith("tokens=") else spec.batch
 
 
 def required_bytes(spec: CostSpec, timed: TimedCall) -> int:

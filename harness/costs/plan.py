@@ -24,7 +24,7 @@ from harness.records.spec import Encoder, RunSpec
 from harness.records.toml_files import validated
 from zoo.composition import Composition
 from zoo.contract import Size, Unsupported, decoding
-from zoo.registry import UserError, Value, changed
+from zoo.registry import UserError, changed
 from zoo.variants import variants
 
 NAIVE = "naive"  # The formula of softmax
@@ -32,7 +32,6 @@ NAIVE = "naive"  # The formula of softmax
 BACKENDS: Mapping[str, tuple[str, ...]] = {"cpu": (SDPA, NAIVE), "cuda": (SDPA, NAIVE, "xformers")}
 WEIGHTS = 3  # Tensors of the size of the weights of all layers in the memory of the formula, about
 SHARE = 0.25  # Share of the machine's memory that these may take, at most
-
 RECIPE = "laptop"  # The recipe of the model of level `step`
 MODEL = "model"  # The owner of its settings
 SETTINGS = ("depth", "feed_forward", "head", "dropout", "recompute")
@@ -45,15 +44,19 @@ def measurements(
     precision: str = "auto", device: str = "auto", settings: Settings = NONE,
     references: bool = True,
 ) -> list[CostSpec]:  # fmt: skip
-    # Prefill, decoding, and variants without a bidirectional form are always causal. `references`
-    # adds the backends of softmax. Variants without a pass are skipped with a warning.
+    # Prefill, decoding, and variants without a bidirectional form are always causal.
     require_known("pass", operations, PASSES)
     require_known("level", [level], LEVELS)
     kind = pick_device(device)
     # Rejects widths that heads do not divide.
     Size(dim=dim, heads=heads, max_len=max(lengths), causal=False, dropout=0.0)
     _check(attentions, operations, level, settings)
-    model = _model(dim, heads, settings.get(MODEL, {})) if level == "step" else None
+    model = None
+    if level == "step":
+        require_known(f"option of {MODEL}", own := settings.get(MODEL, {}), SETTINGS)
+        sizes = {"dim": dim, "heads": heads, "feed_forward": 2 * dim, "positions": "learned"}
+        fields = {**recipes.find(RECIPE).of_task("scaling").model, **sizes, **own}
+        model = validated(Encoder, fields, f"{MODEL}.", what="option")
     shared = {
         "level": level, "batching": batching, "dim": dim, "heads": heads, "model": model,
         "precision": pick_precision(precision, kind), "device": kind,
@@ -65,7 +68,10 @@ def measurements(
     for operation, (name, of) in product(operations, named + backends * references):
         row = [_spec(name, of, settings, operation, n, causal, shared) for n in sorted(lengths)]
         try:
-            require_supported(row[0])
+            for part in row[0].options:
+                variants.find(part).require_form(causal=row[0].causal)
+                if operation in ("prefill", "decode") and not variants.find(part).decodes():
+                    raise Unsupported(f"{part} does not decode; variants that do: {decoding()}")
             specs += row
         except Unsupported as error:
             skipped[f"{name}, {operation}: {error}"] = None
@@ -147,29 +153,13 @@ def _spec(
     return reference if auto or is_reference else spec
 
 
-def require_supported(spec: CostSpec) -> None:
-    for name in spec.options:
-        variant = variants.find(name)
-        variant.require_form(causal=spec.causal)
-        if spec.operation in ("prefill", "decode") and not variant.decodes():
-            raise Unsupported(f"{name} does not decode; variants that do: {decoding()}")
-
-
-def _model(dim: int, heads: int, options: Mapping[str, Value]) -> Encoder:
-    recipe = recipes.find(RECIPE).of_task("scaling").model
-    sizes = {"dim": dim, "heads": heads, "feed_forward": 2 * dim, "positions": "learned"}
-    require_known(f"option of {MODEL}", options, SETTINGS)
-    return validated(Encoder, {**recipe, **sizes, **options}, f"{MODEL}.", what="option")
-
-
 def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
     options = {REFERENCE: changed(variants.find(REFERENCE), {"backend": backend})}
     return spec.model_copy(update={"attention": REFERENCE, "options": options, "overrides": {}})
 
 
 def candidates(spec: CostSpec) -> list[str]:
-    # The formula only if its weights fit; for compiled models, for which the compiler has a kernel
-    # of SDPA, only SDPA.
+    # The formula only if its weights fit; the compiler has a kernel of SDPA alone.
     weights = spec.batch * spec.heads * spec.length * (spec.model.depth if spec.model else 1)
     weights *= 1 if spec.operation == "decode" else spec.length
     needed = WEIGHTS * weights * (2 if spec.precision == "bf16" else 4)

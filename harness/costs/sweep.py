@@ -101,8 +101,7 @@ def sweep(
     specs: Sequence[CostSpec], store: CostStore, measure: Callable[[CostSpec], Outcome], *,
     rerun: bool, keep_outdated: bool = False, clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[CostRecord, bool]]:  # fmt: skip
-    # After a measurement that does not end in `ok`, longer ones of its row are `skipped`. Records
-    # of earlier code are measured again, unless `keep_outdated`.
+    # After a measurement that does not end in `ok`, longer ones of its row are `skipped`.
     store.remove_partial_files()
     rows: dict[str, dict[str, CostSpec]] = {}
     for spec in specs:
@@ -118,8 +117,17 @@ def sweep(
             final = found if found and found.status not in ("failed", "skipped") else None
             if final and not keep_outdated and is_outdated(final):
                 final = None
-            record = final or _measured(spec, reason, measure, clock)
-            if final is None:
+            record = final
+            if record is None:
+                started, start = now(), 0.0 if reason else clock()
+                outcome = Outcome("skipped", reason, None) if reason else measure(spec)
+                record = CostRecord(
+                    spec=spec, started=started, seconds=0.0 if reason else clock() - start,
+                    status=outcome.status, reason=outcome.reason, measured=outcome.measured,
+                    environment=describe(spec.device), options=options_of(spec),
+                    versions=versions_of({**spec.options, REFERENCE: {}}),
+                    claims_linear=all(variants.find(of).traits.linear for of in spec.options),
+                )  # fmt: skip
                 store.write(record)
             if not reason and record.status != "ok":
                 reason = f"{record.status.replace('_', ' ')} at {spec.length:,} tokens"
@@ -194,17 +202,3 @@ def measure_runs(runs: Iterable[Record], store: Store, **how: Any) -> list[CostR
         )
         return []
     return measure_all(specs, store.folder, **how)
-
-
-def _measured(
-    spec: CostSpec, reason: str, measure: Callable[[CostSpec], Outcome], clock: Callable[[], float]
-) -> CostRecord:
-    started, start = now(), 0.0 if reason else clock()
-    outcome = Outcome("skipped", reason, None) if reason else measure(spec)
-    return CostRecord(
-        spec=spec, started=started, seconds=0.0 if reason else clock() - start,
-        status=outcome.status, reason=outcome.reason, measured=outcome.measured,
-        environment=describe(spec.device), options=options_of(spec),
-        versions=versions_of({**spec.options, REFERENCE: {}}),
-        claims_linear=all(variants.find(name).traits.linear for name in spec.options),
-    )  # fmt: skip

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from harness.environment import pick_device
 from harness.records.fields import Device, require_known
 from zoo.registry import UserError, require_memory
 
@@ -52,8 +53,6 @@ def resources(
     engine: str = "local", *, workers: int = 0, threads: int = 0, device: str = "auto",
     parameters: Mapping[str, str] | None = None,
 ) -> Resources:  # fmt: skip
-    from harness.environment import pick_device
-
     require_known("engine", [engine], names())
     if parameters and engine != "slurm":
         raise UserError("--slurm is for jobs of Slurm; give --engine slurm as well")

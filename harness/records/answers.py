@@ -12,7 +12,6 @@ from pydantic import Field, PrivateAttr
 from harness.records.fields import Count, Frozen
 
 Sums = NDArray[np.float64]
-
 MOST_ANSWERS = 10**9  # Answers of the largest test split that a record may have
 MOST_CLUSTERS = 10**7  # Clusters of the largest test split whose values a record may have
 

@@ -200,8 +200,7 @@ class CostRecord(Frozen):
 
     @property
     def computed_by(self) -> str:
-        # `PyTorch`, `compiled loops` or `library`; joined by `+` for A+B. PyTorch operations
-        # always compute a decoded token.
+        # Joined by `+` for A+B. PyTorch operations always compute a decoded token.
         if self.measured is None or self.spec.operation == "decode":
             return "" if self.measured is None else "PyTorch"
         names = self.measured.backend.split("+")

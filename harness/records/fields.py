@@ -21,7 +21,6 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, lt=1e15)]
 Rate = Annotated[float, Field(gt=0, lt=1e6)]  # A learning rate; a much larger one overflows in fp32
 Seconds = Annotated[float, Field(ge=0, lt=1e15)]
-
 IdentifiedT = TypeVar("IdentifiedT", bound="Identified")
 
 
@@ -64,22 +63,22 @@ class Frozen(BaseModel):
 
 @cache
 def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
-    def is_tag(annotation: Any) -> bool:
-        return get_origin(annotation) is Literal and len(get_args(annotation)) == 1
-
-    return {name: field.get_default(call_default_factory=True)
-            for name, field in kind.model_fields.items()
-            if not (field.is_required() or is_tag(field.annotation))}  # fmt: skip
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in kind.model_fields.items()
+        if not field.is_required()
+        and (get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1)
+    }
 
 
 class Identified(Frozen):
     @cached_property
     def text(self) -> str:
-        return dumped(self.model_dump(mode="json"))
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
 
     @cached_property
     def id(self) -> str:
-        return id_of(self.text)
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
     def model_copy(
         self: IdentifiedT, *, update: Mapping[str, Any] | None = None, deep: bool = False
@@ -88,14 +87,6 @@ class Identified(Frozen):
         vars(copied).pop("text", None)
         vars(copied).pop("id", None)
         return copied
-
-
-def dumped(fields: Mapping[str, Any]) -> str:
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
-
-
-def id_of(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Quartiles(Frozen):

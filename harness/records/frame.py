@@ -15,15 +15,14 @@ from harness.records.fields import Frozen, Quartiles
 from harness.records.interval import Sample, interval_of
 from harness.records.record import Point, Record, origin_of
 from harness.records.results import TaskBaselines
-from harness.records.spec import RunSpec, by_option, field_at, label_of
+from harness.records.spec import by_option, field_at, label_of
 from harness.records.store import BaselineStore, CostStore, Store, require_folder
 from harness.records.versions import Origin, are_outdated, major, outdated
 from zoo.registry import checked, uncollected
 
 Row = dict[str, Any]
 
-# The measured columns of a cost, see `harness.records.cost.Measured`; `over_limit` is relative to
-# the least time that the device needs.
+# The measured columns of a cost, see `harness.records.cost.Measured`.
 MEASURED = (
     "seconds", "seconds.q1", "seconds.q3", "samples", "ratio", "ratio.q1", "ratio.q3", "no_ratio",
     "reference", "memory", "memory_batch", "memory_ratio", "peak_bytes", "state_bytes", "flops",
@@ -135,7 +134,9 @@ def of_records(records: Iterable[Record], costs: Iterable[CostRecord] = ()) -> p
     with uncollected():
         for record in records:
             origins.append(origin_of(record))
-            rows.append(_run(record, origins[-1].data, shared) | _steps(record, measured))
+            rows.append(_run(record, origins[-1].data, shared))
+            key = _key(record) if measured else ()
+            rows[-1] |= _of_step(measured[key]) if key in measured else NO_STEPS
         found = pd.DataFrame(rows)
     if found.empty:
         return found
@@ -156,10 +157,6 @@ def _key(record: Record | CostRecord) -> tuple[str, ...]:
     return step_of(spec), environment.device, str(threads), *code
 
 
-def _steps(record: Record, costs: Mapping[tuple[str, ...], Mapping[Pass, CostRecord]]) -> Row:
-    return _of_step(costs[key]) if costs and (key := _key(record)) in costs else NO_STEPS
-
-
 def _of_step(of_step: Mapping[Pass, CostRecord]) -> Row:
     row: Row = {}
     for operation, columns in OF_STEPS.items():
@@ -170,17 +167,12 @@ def _of_step(of_step: Mapping[Pass, CostRecord]) -> Row:
 
 
 def best_trials_first(trials: pd.DataFrame) -> pd.DataFrame:
-    # First the trials that solved the question, by steps; then by score on dev, distance from the
-    # recipe, and text of the point. Trials without a score come last.
+    # First those that solved the question; then by dev, distance from the recipe, and text.
     is_early = trials["dev"].notna() & (trials["last_step"] < trials["train.steps"])
     order = best_first(trials["dev"], trials["dev_better"])
     ordered = trials.assign(ended=trials["last_step"].where(is_early), order=order)
     ordered = ordered.sort_values(["ended", "order", "distance", "point"])
     return ordered.drop(columns=["ended", "order"])
-
-
-def newest(runs: pd.DataFrame) -> pd.DataFrame:
-    return runs[is_newest(runs)] if len(runs) else runs
 
 
 def is_newest(runs: pd.DataFrame) -> pd.Series:
@@ -215,15 +207,26 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
 def _run(record: Record, data: str, shared: dict[str, Row]) -> Row:
     spec, final = record.spec, record.final
     values = json.dumps(spec.values)
-    if (of := f"{spec.question.id} {values}") not in shared:
-        shared[of] = _question(spec) | {"values": values}
+    question = spec.question
+    if (of := f"{question.id} {values}") not in shared:
+        shared[of] = {
+            **dotted("task", question.task.options),
+            **dotted("model", dict(spec.model)),
+            **dotted("train", dict(spec.train)),
+            "asked": json.dumps(question.model_dump(mode="json"), sort_keys=True),
+            "grid": json.dumps(question.grid) if question.grid else "",
+            "point": json.dumps({p: v for p, v in spec.values.items() if p in question.grid}),
+            "distance": spec.distance, "values": values,
+        }  # fmt: skip
     sample = Sample.of([final.sample]) if final and final.sample else None
     interval = interval_of(sample, record.metric) if sample else None
     point = record.curve[-1] if record.curve else None
     probes = final.probes if final else {}
+    is_whole = record.final and record.processor
     return {
         **dict(zip(OF_RUNS, _fields(record), strict=True)),
-        **_outcome(record),
+        **(dict(zip(OUTCOME, _numbers(record), strict=True)) if is_whole else
+           {name: field_at(record, path) for name, path in OUTCOME.items()}),
         "data": data,
         **shared[of],
         **by_option(record.options),
@@ -241,25 +244,6 @@ def _run(record: Record, data: str, shared: dict[str, Row]) -> Row:
         "known_failures": len(record.expected_failures),
         "expected_failures": dict(record.expected_failures),
     }  # fmt: skip
-
-
-def _outcome(record: Record) -> Row:
-    if record.final and record.processor:
-        return dict(zip(OUTCOME, _numbers(record), strict=True))
-    return {name: field_at(record, path) for name, path in OUTCOME.items()}
-
-
-def _question(spec: RunSpec) -> Row:
-    question = spec.question
-    return {
-        **dotted("task", question.task.options),
-        **dotted("model", dict(spec.model)),
-        **dotted("train", dict(spec.train)),
-        "asked": json.dumps(question.model_dump(mode="json"), sort_keys=True),
-        "grid": json.dumps(question.grid) if question.grid else "",
-        "point": json.dumps({p: v for p, v in spec.values.items() if p in question.grid}),
-        "distance": spec.distance,
-    }
 
 
 def _quartiles(name: str, values: Quartiles | None) -> Row:

@@ -29,7 +29,6 @@ from harness.records.answers import ClusterValues, CorrectAnswers
 from tasks.metrics import Metric
 
 Array = NDArray[np.float64]
-
 UPPER = 0.975  # The quantile at the upper end of every interval: 95 % lie within
 
 
@@ -153,14 +152,12 @@ def score_interval(sample: Sample) -> Interval:
     if not spread:
         square = float(stdtrit(sample.freedom, UPPER)) ** 2
         return Interval(mean, *score_ends(mean, square * sample.design))
-    half = _half(sample.seeds, sample.freedom,
-                 Variances(sample.between, sample.design * spread, sample.interaction))  # fmt: skip
+    half = _half(sample, sample.design * spread)
     return Interval(mean, *score_ends(mean, half**2 / spread))
 
 
 def mean_interval(sample: Sample) -> Interval:
-    half = _half(sample.seeds, sample.freedom,
-                 Variances(sample.between, sample.examples, sample.interaction))  # fmt: skip
+    half = _half(sample, sample.examples)
     return Interval(sample.mean, sample.mean - half, sample.mean + half)
 
 
@@ -176,18 +173,18 @@ def interval_like(mean: float, samples: Sequence[Sample]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-class Variances(NamedTuple):
-    """The variances of a mean over seeds and over examples; both contain the interaction."""
+def _half(sample: Sample, examples: float) -> float:
+    # `examples` is the variance of the mean over examples.
+    if sample.seeds == 1:
+        return float(stdtrit(sample.freedom, UPPER)) * examples**0.5
+    variances = (sample.between, examples, sample.interaction)
+    return _width(sample.seeds, sample.freedom, *variances)
 
-    between: float
-    examples: float
-    interaction: float = 0.0
 
-
-def _half(seeds: int, clusters: float, of: Variances) -> float:
-    if seeds == 1:
-        return float(stdtrit(clusters, UPPER)) * of.examples**0.5
-    variance, share = combined(*np.array(of)[:, None])
+def _width(
+    seeds: int, clusters: float, between: float, examples: float, interaction: float = 0.0
+) -> float:
+    variance, share = combined(*np.array([between, examples, interaction])[:, None])
     q = quantile(share, np.array([seeds - 1.0]), np.array([clusters]))
     return float(q[0] * variance[0] ** 0.5)
 
@@ -239,8 +236,8 @@ def interval(accuracies: Sequence[float], examples: int) -> Interval:
     spread = mean * (1 - mean)
     if runs == 1 or not spread or examples == 1:
         return Interval(mean, *wilson(mean, examples))
-    of = Variances(stdev(accuracies) ** 2 / runs, spread / examples)
-    return Interval(mean, *score_ends(mean, _half(runs, float(examples - 1), of) ** 2 / spread))
+    half = _width(runs, examples - 1.0, stdev(accuracies) ** 2 / runs, spread / examples)
+    return Interval(mean, *score_ends(mean, half**2 / spread))
 
 
 def wilson(accuracy: float, examples: int) -> tuple[float, float]:

@@ -107,11 +107,9 @@ class Record(Frozen):
     parameters: Count | None = None
     # Floating-point operations in matrix products of one training step
     flops: Natural | None = None
-    # The implementations of the attention layers, or `compiled`; empty if each variant has only
-    # one, and in earlier records
+    # Of the attention layers, or `compiled`; empty if each variant has only one, or unknown
     backend: str = ""
-    # Memory of the decoding state of one sequence in all layers; None if a layer is not causal or
-    # not recurrent, and in earlier records
+    # Of one sequence in all layers; None if a layer is not causal or recurrent, or unknown
     state_bytes: Natural | None = None
     curve: list[Point]
     final: Final | None = None

@@ -12,17 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from harness.records.fields import (
-    Count,
-    Device,
-    Frozen,
-    Identified,
-    Precision,
-    Probability,
-    Rate,
-    dumped,
-    id_of,
-)  # fmt: skip
+from harness.records.fields import Count, Device, Frozen, Identified, Precision, Probability, Rate
 from zoo.registry import Value
 
 Point = Mapping[str, Value]  # A point of a grid: the value of each tuned field, by path
@@ -35,16 +25,14 @@ class Transformer(Frozen):
     dim: Count
     heads: Count
     feed_forward: Count
-    # Probability after the embedding, each attention and both linear layers of each feed-forward
-    # block
+    # After the embedding, each attention and both layers of each feed-forward block
     dropout: Probability
     # Probability of dropping an attention weight, if a variant has weights
     attention_dropout: Probability
 
 
 class SequenceModel(Transformer):
-    # Taps of the convolution behind the projections of queries, keys and values; 0 for none. See
-    # `zoo.projection`.
+    # Taps of the convolution behind queries, keys and values, or 0: see `zoo.projection`
     short_conv: Annotated[int, Field(ge=0, lt=2**31)] = 0
     # What each layer computes again in the backward pass instead of storing it
     recompute: Literal["none", "attention", "layer"] = "none"
@@ -69,8 +57,7 @@ class Encoder(SequenceModel):
     # `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order; `decode`
     # the vectors at target positions (`AnswerDecoder`). The last two ignore `head`.
     pooling: Literal["mean", "flatten", "decode"] = "mean"
-    # Standard deviation of the initial embeddings of tokens and positions; see
-    # docs/decisions/suites.md
+    # Standard deviation of the initial embeddings; see docs/decisions/suites.md
     embedding_std: Annotated[float, Field(gt=0)] = 0.02
 
 
@@ -115,8 +102,7 @@ class TrainSpec(Frozen):
     warmup: Annotated[int, Field(ge=0)]
     lr: Rate
     betas: tuple[Probability, Probability]  # Also accepted as text, `0.9,0.98`
-    # Whether beta1 falls from 0.95 to 0.85 during warm-up and rises again, instead of `betas[0]`:
-    # the default of PyTorch's `OneCycleLR`
+    # Whether beta1 falls from 0.95 to 0.85 in warm-up and rises again, as in `OneCycleLR`
     cycle_momentum: bool
     eps: Annotated[float, Field(gt=0)]
     weight_decay: Magnitude
@@ -126,8 +112,7 @@ class TrainSpec(Frozen):
     compiled: bool
     # Whether a batch holds examples of similar length, padded to the longest
     bucket_by_length: bool = False
-    # Whether the examples of a batch pass through the model in parts of equal length, without
-    # padding; the loss is the same as without parts
+    # Whether examples pass the model in parts of equal length; the loss is the same
     parts_by_length: bool = False
     # The score on dev at which training ends, once two evaluations in a row reach it
     stop_at: float | None = None
@@ -138,8 +123,7 @@ class TrainSpec(Frozen):
     # See `SCHEDULES` of `harness.train`
     schedule: Literal["one-cycle", "cosine", "constant"] = "one-cycle"
     clip: Magnitude = 0.0  # Largest norm of the gradient of all parameters; 0 for no limit
-    # Whether to evaluate test with dev and record the best score, as some papers report it. It
-    # selects nothing.
+    # Whether to evaluate test with dev and record its best score, which selects nothing
     best_on_test: bool = False
     # What `weight_decay` applies to: `all` parameters, or `matrices`, which excludes vectors, taps
     # of depth-wise convolutions, `undecayed` parameters of a variant, and positions and class token
@@ -275,9 +259,10 @@ class RunSpec(Identified):
     data: dict[str, str]  # SHA-256 of each split of the task, by name
 
     @cached_property
-    def id(self) -> str:
-        text = dumped({**self.model_dump(mode="json", exclude={"question"}), "question": None})
-        return id_of(text.replace('"question":null', f'"question":{self.question.text}', 1))
+    def text(self) -> str:
+        fields = {**self.model_dump(mode="json", exclude={"question"}), "question": None}
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return text.replace('"question":null', f'"question":{self.question.text}', 1)
 
     @property
     def task(self) -> TaskSpec:

@@ -4,7 +4,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -145,12 +145,12 @@ class RecordStore(Generic[RecordT]):
 
     def _entry(self, name: str) -> Path | Text | None:
         path = self.folder / f"{name}.json"
-        with usable(path, "read", "give another --store"):
-            try:
-                path.lstat()
-                return path
-            except (FileNotFoundError, NotADirectoryError):
-                pass
+        with (
+            usable(path, "read", "give another --store"),
+            suppress(FileNotFoundError, NotADirectoryError),
+        ):
+            path.lstat()
+            return path
         with self._listed():
             return files.find_line(self.root, self.tag, name)
 
@@ -362,8 +362,7 @@ def overview(store: Store) -> tuple[list[Entry], list[Broken]]:
 def summary(
     done: int, total: int, running: int, failed: int, others: int = 0, left: float = 0.0
 ) -> str:
-    # `done` runs have a final record, `others` are in processes of other commands; `left` are the
-    # seconds until the end, about, 0 where unknown.
+    # `others` are in processes of other commands; `left`: seconds to the end, 0 if unknown.
     counts = [f"{done} of {total} runs done", f"{running} running", f"{failed} failed"]
     counts += [f"{others} running elsewhere"] if others else []
     if left:

@@ -16,7 +16,6 @@ A suite is a file `harness/recipes/suites/NAME.toml`, or a file of a user:
 `recipe = "paper"`.
 """
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -40,7 +39,6 @@ COLUMNS = (
     "rate", "version",
 )  # fmt: skip
 MOST = 512  # The most rows of a suite, and its most questions
-
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 
@@ -59,8 +57,7 @@ class SuiteQuestion(Frozen):
     # Options of variants, by variant; `+V` is V as the last layer of A+V
     variants: dict[str, Table] = Field(default={})
     ceiling: float | None = None  # The score on dev at which training ends: the question is solved
-    # The attentions with rotary positions, as in their published set-up; the others have
-    # `positions`
+    # Attentions with rotary positions, as in their published set-up, not `positions`
     rotary: tuple[str, ...] = ()
     # Values of `train.lr`; trials with seed 0 choose one by dev. The trial at `train.lr` comes
     # first, and is the only one if it ends at the ceiling. Empty for the recipe's.
@@ -70,8 +67,7 @@ class SuiteQuestion(Frozen):
     more_seeds: tuple[Seed, ...] = ()
     note: str = ""  # The limit of the question, in one sentence; pages show it
     published: str = ""  # The key of the task whose published numbers are shown with the results
-    # The position of the first target of a test sequence, for the horizon: the last position before
-    # the accuracy falls below 90 %
+    # Of the first target of a test sequence; the horizon is the last position of 90 %
     first_position: Annotated[int, Field(ge=0)] = 0
 
     def model_post_init(self, _: Any) -> None:
@@ -231,7 +227,15 @@ def _parse(name: str, tables: Table, label: str) -> Suite:
         if len(questions) > MOST:
             raise UserError(f"{label}: {len(questions)} questions are over {MOST}; give fewer")
         for name in questions:
-            where, table = f"{label}, question {name!r}: ", _completed(name, questions, shared)
+            where, table = f"{label}, question {name!r}: ", dict(questions[name])
+            extends = table.pop("extends", None)
+            if extends is not None and "extends" in questions.get(extends, {"extends": ""}):
+                raise UserError(
+                    f"question {name!r} extends {extends!r}; name one that extends none"
+                )
+            for base in (questions[extends] if extends else {}, shared):
+                table = merged(base, table)
+            table["name"] = name
             tables["questions"].append(
                 validated(SuiteQuestion, table, where, parts=PARTS, strict=True)
             )
@@ -240,13 +244,3 @@ def _parse(name: str, tables: Table, label: str) -> Suite:
             f"{label}: 'all' and each of 'questions' must be a table; write them as tables"
         ) from error
     return validated(Suite, tables, f"{label}: ", parts=PARTS, strict=True)
-
-
-def _completed(name: str, questions: Mapping[str, Table], shared: Table) -> Table:
-    table = dict(questions[name])
-    extends = table.pop("extends", None)
-    if extends is not None and "extends" in questions.get(extends, {"extends": ""}):
-        raise UserError(f"question {name!r} extends {extends!r}; name one that extends none")
-    for base in (questions[extends] if extends else {}, shared):
-        table = merged(base, table)
-    return {**table, "name": name}

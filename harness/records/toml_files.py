@@ -16,7 +16,6 @@ DEPTH = 6  # Levels of a file, at most: tasks, TASK, variants, VARIANT, OPTION, 
 MOST_BYTES = 2**18  # Size of a file, at most
 # A dotted key of more than 16 names: parsing takes quadratic time.
 DEEP_KEY = re.compile(r"(?:[^\s.,=\[\]{}]{1,64}\s*\.\s*){16}")
-
 Table = dict[str, Any]
 Parts = Mapping[str, type[Frozen]]
 F = TypeVar("F", bound=Frozen)

@@ -67,8 +67,7 @@ class Origin(NamedTuple):
 
 
 def outdated(origins: Sequence[Origin]) -> list[bool]:
-    # A run is outdated if its code is, if a file it read has changed, or, for a task without
-    # files, if a later run has other data.
+    # By its code, a file it read, or, for a task without files, a later run with other data.
     code = are_outdated((one.version, one.started) for one in origins)
     data = {one.task: one.data for one in sorted(origins, key=lambda one: one.started)}
     files = {path: file_digest(path) for origin in origins for path in origin.files}

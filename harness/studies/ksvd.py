@@ -35,16 +35,11 @@ from zoo.variants.primal import Primal
 from zoo.variants.primal_forms import problem
 
 LOG = logging.getLogger(__name__)
-
 POINTS = 24  # Number of recorded steps, approximately; they are evenly spaced in the logarithm
-
 LOGITS = 2.0  # The standard deviation of the logits of softmax in the task
-
 SMALLEST = 1e-16  # The smallest J^2 that is drawn: smaller ones are rounding errors
-
 LOSSES = ("ksvd", "task", "task+ksvd", "reconstruction")
 CHOICES = {"trained": ("weights", "all"), "traces": ("weights", "data"), "losses": LOSSES}
-
 TRAINED = {"weights": "queries and keys fixed", "all": "all parameters trained", "run": "a run"}
 
 

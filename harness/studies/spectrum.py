@@ -29,9 +29,7 @@ from harness.studies import Panel, Positive, Section, Study, Table, study
 from zoo.contract import Attention, Unsupported
 
 EVERY = 32  # Ranks up to which a spectrum has every one; then they are about a tenth apart
-
 SHARES = (0.5, 0.9, 0.99)
-
 LAYER = ["attention", "seed", "layer"]  # Columns that identify a layer of a run in a setting
 
 

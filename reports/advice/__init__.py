@@ -26,6 +26,10 @@ MOST_NEEDS = 4  # The most questions of a query whose result the site has
 def advice_text(table: Values, query: Values, result: Values, *, why: bool = False) -> str:
     key, _ = rules.setting_of(table, query)
     uses = {of["row"]: [*map(PLACES.get, of["uses"])] for of in result["members"] if of["uses"]}
+    texts = [f"{table['unbeaten'][name]['baseline']} at {table['questions'][name]}"
+             for name in query["needs"]
+             if name not in result["unanswered"] and name in table["unbeaten"]]  # fmt: skip
+    unbeaten = f"No variant is separably better than {', '.join(texts)}." if texts else ""
     return rendered(
         "advice.txt.j2", table=table, query=query, result=result, setting=table["setting"],
         label=rules.label_of(key), members=_members(table, query, result, key), why=why, uses=uses,
@@ -33,8 +37,7 @@ def advice_text(table: Values, query: Values, result: Values, *, why: bool = Fal
             f"{what}: {', '.join(names)}", WIDE, subsequent_indent="  ", break_long_words=False,
             break_on_hyphens=False,
         ),
-        sentence=fill(recommendation(table, query, result), WIDE),
-        unbeaten=fill(_unbeaten(table, query, result), WIDE),
+        sentence=fill(recommendation(table, query, result), WIDE), unbeaten=fill(unbeaten, WIDE),
     ).rstrip("\n")  # fmt: skip
 
 
@@ -56,13 +59,6 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
         f"{bytes_text(member['memory'])} ({rules.label_of(key)}, {query['length']:,} tokens)."
         f"{worse}{f' Runners-up: {after}.' * bool(after)}"
     )
-
-
-def _unbeaten(table: Values, query: Values, result: Values) -> str:
-    names = [name for name in query["needs"] if name not in result["unanswered"]]
-    texts = [f"{table['unbeaten'][name]['baseline']} at {table['questions'][name]}"
-             for name in names if name in table["unbeaten"]]  # fmt: skip
-    return f"No variant is separably better than {', '.join(texts)}." if texts else ""
 
 
 def choices(table: Values) -> Values:

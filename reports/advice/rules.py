@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reports.layer_costs import CAUSAL, FORMS, PASSES
 from reports.statistics import differ
 from reports.text import NOTHING, number
 
 Values = dict[str, Any]  # A mapping of plain values, as JSON holds it
-
 CAUSAL_PASSES = ("prefill", "decode")
 
 # The places where a row can be used.
@@ -41,7 +39,6 @@ EXCLUDED: Mapping[str, Callable[[Values], bool]] = {
 }
 
 MEMORY_TIE = 0.05  # Amounts of memory that differ by at most this share are tied
-
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 # The values of a point, after its length.
@@ -167,36 +164,26 @@ def best(members: Sequence[Values]) -> Values:
     return min(members, key=rank_key)
 
 
-def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    # From (rows, objectives) to (rows,).
-    first, second = values[:, None], values[None]
-    dominates: NDArray[np.bool_] = np.all(first <= second, -1) & np.any(first < second, -1)
-    return ~np.any(dominates, axis=0)
-
-
 def _members(candidates: Sequence[Values], key: str) -> list[Values]:
     figures = np.array([[*row["groups"], row["time"], row["memory"]] for row in candidates])
     members: list[Values] = []
-    for row, is_in in zip(candidates, _pareto(figures), strict=True):
-        if not is_in:
+    for row, own in zip(candidates, figures, strict=True):
+        if (np.all(figures <= own, -1) & np.any(figures < own, -1)).any():  # dominated
             continue
-        others = [of for of in candidates if of != row and _is_inseparable(row, of)]
         members.append({
             **{name: row[name] for name in ("row", *COSTS, *OF_NEEDS, "inferred")},
             "bound": int(key in row["bounds"]), "crossover": row["crossovers"].get(key),
             "uses": row["uses"].get(form_of(key), []),
-            "tied": [other["row"] for other in others if _tied(row, other)],
+            "tied": [of["row"] for of in candidates if of != row and _are_tied(row, of)],
         })  # fmt: skip
     return sorted(members, key=lambda member: (member["time"], member["row"]))
 
 
-def _is_inseparable(row: Values, other: Values) -> bool:
+def _are_tied(row: Values, other: Values) -> bool:
     # Two that solve a question never differ.
     questions = zip(row["solved"], other["solved"], row["ranges"], other["ranges"], strict=True)
-    return all((a and b) or (a == b and not differ(*ends)) for a, b, *ends in questions)
-
-
-def _tied(row: Values, other: Values) -> bool:
+    if not all((a and b) or (a == b and not differ(*ends)) for a, b, *ends in questions):
+        return False
     overlap = row["time.q1"] <= other["time.q3"] and other["time.q1"] <= row["time.q3"]
     memories = row["memory"], other["memory"]
     within = max(memories) - min(memories) <= MEMORY_TIE * max(memories)

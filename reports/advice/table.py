@@ -10,15 +10,8 @@ import pandas as pd
 from harness import recipes
 from harness.records.families import family_of, is_control, layer_counts
 from harness.records.suites import Suite
+from reports import layer_costs
 from reports.advice.rules import PASSES, Values, key_of, label_of
-from reports.layer_costs import (
-    PYTORCH,
-    crossover,
-    forms_of,
-    layer_weights,
-    of_suite,
-    preferred_first,
-)
 from reports.statistics import score_groups
 from reports.text import number, outdated_text
 
@@ -36,7 +29,7 @@ def table(
     catalogue: Mapping[str, Iterable[Mapping[str, Any]]],
 ) -> Values:  # fmt: skip
     """The input of the rules, as plain values."""
-    costs = of_suite(costs, suite)
+    costs = layer_costs.of_suite(costs, suite)
     keys = _keys(costs)
     units = {
         key: "ratio" if lines["ratio"].notna().any() else "seconds" for key, lines in keys.items()
@@ -45,7 +38,7 @@ def table(
     depth = max(int(recipe.model.get("depth", 1)) for recipe in of_questions.values())
     traits = {variant["name"]: variant for variant in catalogue["variants"]}
     rows = [*_rows(costs, suite, traits, units, depth)]
-    forms = forms_of(suite, catalogue["tasks"])
+    forms = layer_costs.forms_of(suite, catalogue["tasks"])
     for name, form in forms.items():
         of_question = answers[answers["question"] == name].set_index("row")
         finals = seeds[(seeds["question"] == name) & (seeds["status"] == "ok")]
@@ -99,26 +92,22 @@ def _rows(
         measured, variants = points_of.get(row.label, {}), [*layer_counts(row.attention)]
         # The layers of a composition are measured with their default options.
         points = measured or ({} if row.options else _composed(row.attention, depth, points_of))
+        uses = [traits[name]["uses"] for name in variants]
         yield {
             "row": row.label, "attention": row.attention, "parts": variants,
             "set": [f"{v}.{o}={row.options[v][o]}" for v in row.options for o in row.options[v]],
             **{trait: int(all(traits[name][trait] for name in variants)) for trait in TRAITS},
             "family": family_of(row.attention),
-            "uses": _uses([traits[name]["uses"] for name in variants]),
+            "uses": {
+                form: [place for place in places if all(place in of[form] for of in uses)]
+                for form, places in uses[0].items() if all(form in of for of in uses)
+            },
             "points": points, "inferred": int(bool(points) and not measured),
             "bounds": _bounds(costs[costs["row"].isin([row.label] if measured else variants)]),
             "crossovers": _crossovers(points, units),
             "unfinished": unfinished(costs[costs["row"] == row.label]),
             "states": {}, "solved": {}, "groups": {}, "ranges": {}, "seeds": {}, "texts": {},
         }  # fmt: skip
-
-
-def _uses(of_variants: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
-    return {
-        form: [place for place in places if all(place in of[form] for of in of_variants)]
-        for form, places in of_variants[0].items()
-        if all(form in of for of in of_variants)
-    }
 
 
 def _keys(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -128,7 +117,7 @@ def _keys(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def _points(costs: pd.DataFrame, units: Mapping[str, str]) -> Points:
     found: Points = {}
-    for key, lines in _keys(preferred_first(costs)).items():
+    for key, lines in _keys(layer_costs.preferred_first(costs)).items():
         unit = units[key]
         first = lines.dropna(subset=[unit]).drop_duplicates("length").sort_values("length")
         for cost in first.to_dict("records"):
@@ -142,15 +131,15 @@ def _points(costs: pd.DataFrame, units: Mapping[str, str]) -> Points:
 
 def _bounds(costs: pd.DataFrame) -> list[str]:
     fastest = {key: lines.drop_duplicates(["row", "length"])["computed_by"]
-               for key, lines in _keys(preferred_first(costs)).items()}  # fmt: skip
+               for key, lines in _keys(layer_costs.preferred_first(costs)).items()}  # fmt: skip
     # Every variant decodes by PyTorch operations.
     return [key for key, of in fastest.items()
-            if not key.startswith("decode") and of.eq(PYTORCH).any()]  # fmt: skip
+            if not key.startswith("decode") and of.eq(layer_costs.PYTORCH).any()]  # fmt: skip
 
 
 def _composed(attention: str, depth: int, points_of: Mapping[str, Points]) -> Points:
     # The mean over the layers, at their common lengths.
-    layers = layer_weights(attention, depth)
+    layers = layer_costs.layer_weights(attention, depth)
     if not layers.keys() <= points_of.keys():
         return {}
     names, counts = [*layers], [*layers.values()]
@@ -167,7 +156,7 @@ def _crossovers(points: Points, units: Mapping[str, str]) -> dict[str, Values]:
     found = {}
     for key, values in points.items():
         ends = ({int(point[0]): point[end] for point in values} for end in (2, 3))
-        if units[key] == "ratio" and (cross := crossover(*ends)):
+        if units[key] == "ratio" and (cross := layer_costs.crossover(*ends)):
             low, high = (round(v) if math.isfinite(v) else None for v in (cross.low, cross.high))
             found[key] = {"low": low, "high": high, "text": cross.text}
     return found
@@ -207,7 +196,15 @@ def _add_question(
             row["states"][name] = "failed" if failed else missing
             continue
         answer = scored.loc[label]
-        row["states"][name] = _state(answer) or missing
+        if answer["part"] and answer["seeds"] < FEWEST:
+            state = "part"
+        elif answer["usable"]:
+            state = "ok"
+        elif answer["at_baseline"]:
+            state = "baseline"
+        else:
+            state = "control" if answer["answered"] else missing
+        row["states"][name] = state
         row["solved"][name] = int(answer["solved"])
         row["texts"][name] = answer["text"] + f" {answer['interval']}" * bool(answer["seeds"] > 1)
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
@@ -215,13 +212,3 @@ def _add_question(
         ends = sorted(float(f"{sign * answer[end]:.6g}") for end in ("low", "high"))
         row["ranges"][name] = [*ends, answer["rank_group"]]
         row["seeds"][name] = int(answer["seeds"])
-
-
-def _state(answer: pd.Series) -> str:
-    if answer["part"] and answer["seeds"] < FEWEST:
-        return "part"
-    if answer["usable"]:
-        return "ok"
-    if answer["at_baseline"]:
-        return "baseline"
-    return "control" if answer["answered"] else ""

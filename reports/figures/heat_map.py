@@ -34,7 +34,6 @@ FIELD, BAR, CHARACTER, BETWEEN = 0.72, 0.8, 0.092, 0.2
 LIGHT_INK, DARK_INK = "#fffffe", "#000001"
 EQUAL = 0.179  # The luminance of a field on which both have the same contrast (WCAG 2)
 EMPTY, BARS = style.EMPTY, style.BARS
-
 KEY = "Darker is better, from the strongest baseline to the best result. Bold: within 2 % of the "
 KEY += "best, and none is separably better. Italic: not separably better than the strongest "
 KEY += "baseline. Grey: not run. White: not possible, or not measured. Bars are logarithmic."
@@ -42,24 +41,35 @@ KEY += "baseline. Grey: not run. White: not possible, or not measured. Bars are 
 # Characters of a line of a heading, the size of its type where no word is longer, the most
 # characters of one, and characters of the key for an inch.
 HEADING, SIZE, LONGEST, KEY_INCH = 9, 9.6, 60, 15
-
 UNITS = ((2**20, "M"), (2**10, "K"))
 
 
 def draw(of: "Tables") -> Figure:
     groups = [(form, of.questions(form), _costs(of, form)) for form in of.matrix if of.rows(form)]
     widths = [FIELD * len(asked) + BAR * len(costs) + BETWEEN for _, asked, costs in groups]
-    places = _places(of)
-    rows = max(places.values(), default=0.0) + 1
+    places: dict[str, float] = {}
+    at, last = 0.0, ""
+    few = {row for form in of.matrix for row in few_rows(of, form)}
+    attentions = of.answers.drop_duplicates("row").set_index("row")["attention"].to_dict()
+    rows = dict.fromkeys(row for matrix in of.matrix.values() for row in matrix.index)
+    named = {str(row): str(attentions[row]) for row in rows if row in few}
+    for row, attention in sorted(named.items(), key=lambda of: order_of(of[1])):
+        family = family_of(attention)
+        at += GAP * bool(last and family != last)
+        places[row], at, last = at, at + 1, family
+    height = max(places.values(), default=0.0) + 1
     labels = 0.3 + CHARACTER * max((len(style.label(row)) for row in places), default=0)
-    key = fill(_key(of), int(KEY_INCH * sum(widths)) or 1)
+    lower = {*of.answers.loc[of.answers["better"] == "lower", "question"]}
+    titles = [of.title for of in of.suite.questions if of.name in lower]
+    text = f" Lower is better: {', '.join(titles)}; the lightest is the worst result."
+    key = fill(KEY + text * bool(titles), int(KEY_INCH * sum(widths)) or 1)
     lines = max((_heading(question).count("\n") + 1 for question in of.suite.questions), default=1)
     head, foot = FORM + HEAD * max(lines, 2), FOOT * (2 + key.count("\n"))
-    width, height = labels + sum(widths), head + foot + LINE * rows
-    figure = Figure((width, height))
+    width = labels + sum(widths)
+    figure = Figure((width, head + foot + LINE * height))
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, width), ylim=(rows + foot / LINE, -head / LINE))
+    axes.set(xlim=(0, width), ylim=(height + foot / LINE, -head / LINE))
     axes.axis("off")
     for row, at in places.items():
         axes.text(labels - 0.1, at + 0.5, style.label(row), ha="right", va="center")
@@ -68,15 +78,8 @@ def draw(of: "Tables") -> Figure:
         axes.text(left, 0.3 - head / LINE, form, va="top", fontweight="bold")
         _group(axes, of, form, questions, costs, left, places)
         left += taken
-    axes.text(labels, rows + 0.4, key, va="top", fontsize=8, color=style.GREY)
+    axes.text(labels, height + 0.4, key, va="top", fontsize=8, color=style.GREY)
     return figure
-
-
-def _key(of: "Tables") -> str:
-    lower = {*of.answers.loc[of.answers["better"] == "lower", "question"]}
-    titles = [of.title for of in of.suite.questions if of.name in lower]
-    text = f" Lower is better: {', '.join(titles)}; the lightest is the worst result."
-    return KEY + text * bool(titles)
 
 
 def _costs(of: "Tables", form: str) -> list[tuple[str, str]]:
@@ -85,24 +88,6 @@ def _costs(of: "Tables", form: str) -> list[tuple[str, str]]:
     state = f"state at\n{of.suite.cost.longest_length:,}"
     found += [("state_bytes", state)] if form == CAUSAL else []
     return [(name, heading) for name, heading in found if of.matrix[form][name].notna().any()]
-
-
-def _rows(of: "Tables") -> dict[str, str]:
-    few = {row for form in of.matrix for row in few_rows(of, form)}
-    attention = of.answers.drop_duplicates("row").set_index("row")["attention"].to_dict()
-    rows = dict.fromkeys(row for matrix in of.matrix.values() for row in matrix.index)
-    named = {str(row): str(attention[row]) for row in rows if row in few}
-    return dict(sorted(named.items(), key=lambda of: order_of(of[1])))
-
-
-def _places(of: "Tables") -> dict[str, float]:
-    places: dict[str, float] = {}
-    at, last = 0.0, ""
-    for row, attention in _rows(of).items():
-        family = family_of(attention)
-        at += GAP * bool(last and family != last)
-        places[row], at, last = at, at + 1, family
-    return places
 
 
 def _group(

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
@@ -27,7 +28,7 @@ def draw(of: "Tables") -> Figure:
     return figure
 
 
-def points(axes, rows: pd.DataFrame, column: str, *, beside: bool = False) -> None:
+def points(axes: Axes, rows: pd.DataFrame, column: str, *, beside: bool = False) -> None:
     # The names are beside the points, or `beside` the axes.
     times = rows[column].astype(float)
     low, high = times.min() / 1.4 if len(times) else 0.5, times.max() * 2 if len(times) else 2

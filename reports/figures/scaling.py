@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from reports.pages.suite import Tables
 
 COLUMNS = ("panel", "title", "attention", "row", "x", "y", "low", "high")
-
 LENGTHS = 3  # Lengths of one number of pairs that a question needs
 
 # Of the axes of each panel

@@ -34,7 +34,6 @@ IN_THE_DARK = {
 }  # fmt: skip
 
 COLOURS: tuple[str, ...] = tuple(sns.color_palette("colorblind").as_hex())
-
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 
 STYLE: dict[Any, Any] = {
@@ -50,11 +49,9 @@ STYLE: dict[Any, Any] = {
 
 # Inches of a panel with its legend, and of a line of the legend.
 WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.8, 0.165
-
 MOST_PANELS = 40  # Panels of one figure, which limit its size in pixels
 APART = 0.075  # The distance of two names at the ends of lines, as a share of the height
 MOST_COLOURED = 8  # Coloured rows of one panel; the others are grey
-
 SLOTS = len(COLOURS) * len(MARKERS)
 # A title, a function that draws, and lines of the legend.
 Panel = tuple[str, Callable[[Axes], object], int]
@@ -100,8 +97,7 @@ def draw_panels(described: Sequence[Panel], height: float = HEIGHT) -> Figure:
 
 
 def draw_rows(axes: Axes, lines: pd.DataFrame, x: str, y: str, order: Sequence[str]) -> None:
-    # `lines` has a line for each point, in order of the axis. Columns: `attention`, `row`, `x`,
-    # `y`; `low` and `high`, the ends of the band.
+    # A line of `lines` is a point: `attention`, `row`, `x`, `y`; `low` and `high` of the band.
     attention = dict(zip(lines["row"], lines["attention"], strict=True))
     styles = point_styles([(attention[row], row) for row in order if row in attention][:SLOTS])
     handles = []
@@ -208,14 +204,9 @@ def images(
             stream = BytesIO()
             figure.savefig(stream, format=kind, metadata={**metadata, "Description": source})
             files[f"{name}.{kind}"] = stream.getvalue()
-    files[f"{name}.svg"] = _with_dark(files[f"{name}.svg"])
-    return files
-
-
-def _with_dark(svg: bytes) -> bytes:
     rules = "".join(
         f'[style*="{what}: {light}"]{{{what}:{dark}!important}}'
         for light, dark in IN_THE_DARK.items() for what in ("fill", "stroke")
     )  # fmt: skip
-    added = f"<style>@media(prefers-color-scheme:dark){{{rules}}}</style>"
-    return svg.replace(b"<metadata>", f"{added}<metadata>".encode(), 1)
+    added = f"<style>@media(prefers-color-scheme:dark){{{rules}}}</style><metadata>".encode()
+    return files | {f"{name}.svg": files[f"{name}.svg"].replace(b"<metadata>", added, 1)}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.records.results import Certificate, CheckResult
+from harness.records.results import Certificate
 from reports.markdown import escape, escape_prose, rendered
 from reports.text import NOTHING
 
@@ -18,7 +18,7 @@ def variants_page(catalogue: Catalogue) -> str:
          "yes" if entry["recurrent"] else "no"]
         for entry in catalogue["variants"]
     ]  # fmt: skip
-    return rendered("variants.md.j2", rows=_escaped(rows))
+    return rendered("variants.md.j2", rows=[[*map(escape_prose, row)] for row in rows])
 
 
 def tasks_page(catalogue: Catalogue) -> str:
@@ -29,11 +29,7 @@ def tasks_page(catalogue: Catalogue) -> str:
          or ("generated" if entry["length"] else "your files")]
         for entry in catalogue["tasks"]
     ]  # fmt: skip
-    return rendered("tasks.md.j2", rows=_escaped(rows))
-
-
-def _escaped(rows: list[list[str]]) -> list[list[str]]:
-    return [[*map(escape_prose, row)] for row in rows]
+    return rendered("tasks.md.j2", rows=[[*map(escape_prose, row)] for row in rows])
 
 
 def certificates_page(certificates: Iterable[Certificate]) -> str:
@@ -43,9 +39,7 @@ def certificates_page(certificates: Iterable[Certificate]) -> str:
         known = [result for result in results if result.passed and result.expected_failure]
         failed = [result for result in results if not result.passed]
         passed = len(results) - len(known) - len(failed)
-        rows.append([certificate.variant, str(passed), _checks(known), _checks(failed)])
+        checks = [escape("; ".join(dict.fromkeys(result.check for result in of))) or NOTHING
+                  for of in (known, failed)]  # fmt: skip
+        rows.append([certificate.variant, str(passed), *checks])
     return rendered("certificates.md.j2", rows=rows)
-
-
-def _checks(results: list[CheckResult]) -> str:
-    return escape("; ".join(dict.fromkeys(result.check for result in results))) or NOTHING

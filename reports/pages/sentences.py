@@ -18,7 +18,7 @@ MOST = 10  # The most sentences
 NAMED = 4  # The most rows that a sentence names
 NONE = "none"  # The row without attention
 FEW = 13  # The most rows of a form in a table of a README and in a heat map
-AMONG, ABOVE, OPEN, BEHIND, AT_BASELINE = (
+GROUPS = AMONG, ABOVE, OPEN, BEHIND, AT_BASELINE = (
     "among the best at", "better than every baseline at", "not told apart from the best at",
     "behind the best at", "no better than a baseline at",
 )  # fmt: skip
@@ -236,9 +236,7 @@ def primal_sentences(of: "Tables") -> list[str]:
     found = found.set_index("question").to_dict("index")
     texts = []
     for form, matrix in of.matrix.items():
-        groups: dict[str, list[str]] = {
-            name: [] for name in (AMONG, ABOVE, OPEN, BEHIND, AT_BASELINE)
-        }
+        groups: dict[str, list[str]] = {name: [] for name in GROUPS}
         for question in of.questions(form):
             if answer := found.get(question.name):
                 group = _group(of, question, "primal")

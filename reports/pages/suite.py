@@ -21,7 +21,6 @@ from reports.pages.sentences import few_rows, readme_sentences, sentences, stron
 from reports.statistics import told_apart
 from reports.suite_results import has_runs
 from reports.table import Line, Table, tex
-from reports.table import shown as columns_of
 from reports.text import NOTHING, WIDE, frame_csv, outdated_text, plain, threads_of
 
 OF_A_SEED = [
@@ -31,7 +30,6 @@ OF_A_SEED = [
 ]  # fmt: skip
 
 MOST_BASELINES = 10  # The most baselines of a legend of a terminal
-
 LONG = 28  # The most characters of a heading of a terminal
 MOST_COLUMNS = 11  # The most columns of a table of a terminal after the first
 HALF = 0.5  # The share of the questions of its form that a row needs to be in a table
@@ -70,14 +68,16 @@ class Tables(NamedTuple):
 
     def table(self, form: str, output: str, rows: Collection[str] = ()) -> Table:
         # By default the variants with results of at least `HALF` of the questions, and those of a
-        # user. The mean is over the questions with results: others have
-        # no column.
+        # user. The mean is over the questions with results: others have no column.
         questions = self.questions(form)
         if self.suite.average:
             ran = {*self.answers.loc[self.answers["text"] != "", "question"]}
             questions = [found for found in questions if found.name in ran] or questions
-        columns = matrix.columns(self.suite, form, questions)
-        columns = columns_of(columns, output, self.matrix[form])
+        frame = self.matrix[form]
+        columns = [column for column in matrix.columns(self.suite, form, questions)
+                   if output in column.outputs and (
+                       not column.only_if_any
+                       or frame[column.name].replace("", 0).fillna(0).ne(0).any())]  # fmt: skip
         by_row = {line["row"]: line for line in self.lines[form]}
         return Table(columns, [by_row[row] for row in rows or self.rows(form) if row in by_row])
 
@@ -145,8 +145,11 @@ def tables(
     of_layers = pd.concat(layer_costs.measured(costs, suite, form) for form in layer_costs.FORMS)
     of_layers = of_layers[of_layers["row"].isin(answers["row"])]
     yours = f"Your runs: {', '.join(sorted(added))}; the others are published." if added else ""
+    lacking = {*answers.loc[answers["not_compared"] == "no baseline", "question"]}
+    titles = "; ".join(of.title for of in suite.questions if of.name in lacking)
+    remedy = f"No baselines of {titles}; fit them with: harness report --baselines."
     notes = (outdated_text(found.seeds), outdated_text(of_layers, "costs"), found.left_out,
-             _without_baselines(suite, answers), yours)  # fmt: skip
+             remedy * bool(titles), yours)  # fmt: skip
     return Tables(
         suite, answers, pairs, matrix.matrix(answers, costs, suite, forms), forms,
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
@@ -154,13 +157,6 @@ def tables(
         probe_pairs, missing, f"harness run --suite {suite.name}", tuple(sorted(listed)),
         tuple(filter(None, notes)),
     )  # fmt: skip
-
-
-def _without_baselines(suite: Suite, answers: pd.DataFrame) -> str:
-    names = {*answers.loc[answers["not_compared"] == "no baseline", "question"]}
-    titles = [question.title for question in suite.questions if question.name in names]
-    remedy = "fit them with: harness report --baselines"
-    return f"No baselines of {'; '.join(titles)}; {remedy}." if titles else ""
 
 
 def _missing(
@@ -215,30 +211,26 @@ def published(of: Tables) -> pd.DataFrame:
 
 
 def _rendered(template: str, of: Tables, *, has_scaling: bool = False) -> bytes:
-    columns = [column for form in of.matrix for column in of.table(form, "page").columns]
     legend: dict[str, dict[str, None]] = {}
-    for column in columns:
+    for column in (column for form in of.matrix for column in of.table(form, "page").columns):
         legend.setdefault(column.note, {})[column.heading] = None
+    some = of.answers["reached"].gt(0) & of.answers["reached"].lt(of.answers["runs"])
     return rendered(
         template, of=of, **of._asdict(), about=about(of), tex=tex,
         middle=of.suite.cost.middle_length, options=_options(of), sentences=sentences(of),
         legend={"; ".join(headings): note for note, headings in legend.items() if note},
         probe_tables=_probe_tables(of), has_scaling=has_scaling,
-        is_partial=bool((of.answers["part"] != "").any()), has_reached=_has_reached(of.answers),
+        is_partial=bool((of.answers["part"] != "").any()),
+        has_reached=bool((some & of.answers["part"].eq("")).any()),
         correlations=papers.correlations(of.answers, of.suite) if of.suite.average else [],
     ).encode()  # fmt: skip
-
-
-def _has_reached(answers: pd.DataFrame) -> bool:
-    some = answers["reached"].gt(0) & answers["reached"].lt(answers["runs"])
-    return bool((some & answers["part"].eq("")).any())
 
 
 def _probe_tables(of: Tables) -> list[tuple[str, str]]:
     found = []
     for question in of.suite.questions:
         probes = of.probes[of.probes["question"] == question.name]
-        if probes.empty or not matrix.has_sizes(probes):
+        if probes.empty or matrix.sizes(probes).isna().any():
             continue
         order = {row: place for place, row in enumerate(of.rows(of.forms[question.name]))}
         ordered = probes[probes["row"].isin(order)]
@@ -265,12 +257,15 @@ def about(of: Tables) -> list[Line]:
         whole = answers[answers["seeds"] > 1]
         apart = told_apart(whole, pairs, question.ceiling)
         tested = {*map(frozenset, pairs[["first", "second"]].itertuples(index=False, name=None))}
-        recipe = of_recipes[question.name]
+        model, train = of_recipes[question.name].model, of_recipes[question.name].train
+        rates = ", ".join(map("{:g}".format, question.rates))
+        rate = f"rates {rates}" if rates else f"rate {train['lr']:g}"
+        batch = f" of {train['batch']} examples" if "batch" in train else ""
         found.append({
             "name": question.name, "title": question.title, "form": of.forms[question.name],
-            "asks": question.asks, "note": question.note,
-            "training": _training(recipe.train, question.rates),
-            "model": _model(recipe.model), "baseline": strongest(answers) or NOTHING,
+            "asks": question.asks, "note": question.note, "training":
+                f"{train['steps']:,} steps{batch}, {train.get('optimiser', 'adamw')}, {rate}",
+            "model": _model(model), "baseline": strongest(answers) or NOTHING,
             "pairs": len(tested | apart), "has_results": len(answers) > 0,
             "apart": len(apart),
         })  # fmt: skip
@@ -284,12 +279,6 @@ def _model(model: Mapping[str, Any]) -> str:
     taps = model.get("short_conv", 0)
     conv = f", convolution of {taps}" * (taps > 0)
     return f"{layers} of width {model['dim']}, {model['heads']} heads{conv}"
-
-
-def _training(train: Mapping[str, Any], rates: Sequence[float]) -> str:
-    rate = f"rates {', '.join(map('{:g}'.format, rates))}" if rates else f"rate {train['lr']:g}"
-    batch = f" of {train['batch']} examples" if "batch" in train else ""
-    return f"{train['steps']:,} steps{batch}, {train.get('optimiser', 'adamw')}, {rate}"
 
 
 def terminal(of: Tables) -> str:
@@ -309,15 +298,12 @@ def terminal(of: Tables) -> str:
     legend = rendered("legend.txt.j2", of=of, baselines=baselines)
     lines = [fill(plain(f"{number} {title}"), WIDE) for title, number in numbers.items()]
     tables += ["\n".join(lines)] * bool(lines)
-    return "\n\n".join([*tables, *map(_filled, (legend, *of.notes))])
-
-
-def _filled(text: str) -> str:
-    # A command that ends a text is a line of its own, however long.
-    head, colon, command = text.partition(": harness ")
-    if not colon or text.endswith("."):
-        return fill(text, WIDE)
-    return f"{fill(head, WIDE)}:\n    harness {command}"
+    for text in (legend, *of.notes):
+        # A command that ends a text is a line of its own, however long.
+        head, colon, command = text.partition(": harness ")
+        ends = colon and not text.endswith(".")
+        tables.append(f"{fill(head, WIDE)}:\n    harness {command}" if ends else fill(text, WIDE))
+    return "\n\n".join(tables)
 
 
 def readme_table(of: Tables) -> str:

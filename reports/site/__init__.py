@@ -28,9 +28,7 @@ from reports.pages.suite import Tables
 from reports.text import CONTROLS, NOTHING, number, ratio_text, whole_text, without_nan
 
 FOLDER = Path(__file__).parent
-
 NAME = "index.html"
-
 DIGITS = 4  # Significant digits of a point of a curve
 
 
