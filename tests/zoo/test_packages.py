@@ -1,6 +1,5 @@
 """Packages: variants that agree with them, variants that wrap them, and what these need."""
 
-import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -8,11 +7,9 @@ from types import ModuleType
 import pytest
 import torch
 
-import zoo
-from tests.zoo.oracle import HEADS, WIDTH, create, ragged
+from tests.zoo.oracle import create
 from zoo.contract import Size, Unsupported
 from zoo.kernels.real_tokens import zero_padding
-from zoo.packages import load
 from zoo.variants import fla, variants
 
 PACKAGES = {
@@ -20,78 +17,6 @@ PACKAGES = {
     "nystrom-lib": ("nystrom-attention", "nystrom_attention"),
     "reformer-lib": ("reformer-pytorch", "reformer_pytorch"),
 }
-
-
-def same(actual: torch.Tensor, expected: torch.Tensor, bound: float = 1e-12) -> None:
-    torch.testing.assert_close(actual, expected, rtol=bound, atol=bound)
-
-
-def without_bias(layer: zoo.Attention) -> zoo.Attention:
-    for name, parameter in layer.named_parameters():
-        if name in ("query.bias", "context.bias"):
-            torch.nn.init.zeros_(parameter)
-    return layer
-
-
-@pytest.fixture
-def performer_pytorch():
-    if importlib.util.find_spec("distutils") is None:
-        pytest.skip("performer-pytorch needs distutils or setuptools")
-    return load("tests", "performer_pytorch", "performer-pytorch").performer_pytorch
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-def test_performer_lib_is_the_layer_of_its_package(causal, performer_pytorch, capsys):
-    ours = create("performer-lib", causal=causal, features=16)
-    assert capsys.readouterr().out == ""  # nothing about a missing kernel
-    theirs = performer_pytorch.SelfAttention(
-        8, heads=HEADS, dim_head=WIDTH, nb_features=16, causal=causal, qkv_bias=True
-    ).double()
-    theirs.fast_attention.load_state_dict(ours.inner.state_dict())
-    theirs.to_q, theirs.to_out = ours.query, ours.out
-    key, value = ours.context.weight.chunk(2)
-    theirs.to_k.weight.data, theirs.to_v.weight.data = key.data, value.data
-    theirs.to_k.bias.data, theirs.to_v.bias.data = ours.context.bias.data.chunk(2)
-    mask = ragged(63)
-    x = zero_padding(torch.randn(2, 63, 8).double(), mask)
-    # Without gradients: the package's layer fills its values in place.
-    with torch.no_grad():
-        same(ours(x, x, mask).tokens, theirs(x, mask=mask))
-        same(ours(x, x, None).tokens, theirs(x))
-
-
-@pytest.mark.parametrize("conv", [0, 3])
-@pytest.mark.parametrize("n", [64, 100])
-def test_nystrom_lib_is_the_layer_of_its_package(n, conv):
-    ours = without_bias(create("nystrom-lib", landmarks=16, iterations=4, conv=conv))
-    package = load("tests", "nystrom_attention", "nystrom-attention")
-    theirs = package.NystromAttention(
-        8, dim_head=WIDTH, heads=HEADS, num_landmarks=16, pinv_iterations=4, residual=conv > 0,
-        residual_conv_kernel=3,
-    ).double()  # fmt: skip
-    theirs.to_qkv.weight.data = torch.cat([ours.query.weight, ours.context.weight]).data
-    theirs.to_out = ours.out
-    if conv:
-        theirs.res_conv = ours.inner.res_conv
-    x, mask = torch.randn(2, n, 8).double(), ragged(n)
-    same(ours(x, x, mask).tokens, theirs(x, mask=mask))
-    same(ours(x, x, None).tokens, theirs(x, mask=torch.ones_like(mask)))
-
-
-@pytest.mark.parametrize("n", [10, 16, 17, 100, 128])
-def test_reformer_lib_is_the_layer_of_its_package(n):
-    ours = without_bias(create("reformer-lib", bucket=16, hashes=3))
-    package = load("tests", "reformer_pytorch", "reformer-pytorch")
-    inner = package.LSHSelfAttention(8, heads=HEADS, bucket_size=16, n_hashes=3).double()
-    theirs = package.Autopadder(inner)
-    inner.toqk, inner.tov, inner.to_out = ours.query, ours.context, ours.out
-    x = zero_padding(torch.randn(2, n, 8).double(), ragged(n))
-    for mask in (ragged(n), None):
-        real = torch.ones(2, n, dtype=torch.bool) if mask is None else mask
-        torch.manual_seed(3)
-        actual = ours(x, x, mask).tokens[real]
-        torch.manual_seed(3)
-        same(actual, theirs(x, input_mask=mask)[real])
 
 
 @pytest.mark.parametrize("name", PACKAGES)
