@@ -275,22 +275,26 @@ def test_queries_without_a_known_position_and_too_many_tokens_are_refused():
         attend("linear", (), module, k, k, k, None)
 
 
-def test_what_is_no_function_of_q_k_and_v_is_refused_with_the_way(make, monkeypatch):
+def test_what_is_no_function_of_q_k_and_v_is_not_registered(library, monkeypatch):
     registered = register()
-    for name, remedy in {
-        "ssd": r"zoo\.transformers\.replace\(model, 'ssd'\)", "linformer": "choose another",
-        "cosine": "", "reformer": "",
-    }.items():  # fmt: skip
+    for name in ("primal", "linformer", "cosine", "reformer"):
         assert f"zoo-{name}" not in registered
         with pytest.raises(zoo.Unsupported):
             register(name)
-        with pytest.raises(zoo.Unsupported, match=remedy):
-            make("LlamaForCausalLM", f"zoo-{name}", **GROUPED)(IDS)
     with pytest.raises(zoo.UserError):
         register("local", windw=3)
     monkeypatch.setitem(sys.modules, "transformers.modeling_utils", None)
     with pytest.raises(zoo.Unsupported, match="pip install transformers"):
         register()
+
+
+@pytest.mark.parametrize(("variant", "remedy"), [
+    ("ssd", r"zoo\.transformers\.replace\(model, 'ssd'\)"), ("linformer", "choose another"),
+])  # fmt: skip
+def test_a_model_with_what_is_no_function_of_q_k_and_v_names_the_way(make, variant, remedy):
+    model = make("LlamaForCausalLM", f"zoo-{variant}", **GROUPED)
+    with pytest.raises(zoo.Unsupported, match=remedy):
+        model(IDS)
 
 
 @pytest.fixture
