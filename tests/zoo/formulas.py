@@ -629,12 +629,13 @@ CASES = [
     *(between_projections("sinks", sinks, options={**options, "learned": True},
                           random={"sink": 0.0})
       for options in ({"window": 16, "tokens": 0}, {"window": 64, "tokens": 9})),
-    between_projections("moba", moba, options={"block": 16, "topk": 2}),
+    *(between_projections("moba", moba, options={"block": block, "topk": 2}) for block in (5, 16)),
     between_projections("reformer", reformer, options={"bucket": 16}),
     between_projections("reformer", reformer, options={"bucket": 1, "hashes": 3}),
     between_projections("reformer", reformer, options={"bucket": 1000, "hashes": 1}),
     Case("longformer", longformer, {"window": 7, "global_tokens": 10}),
     Case("longformer", longformer, {"window": 7, "global_tokens": 1, "separate": False}),
+    Case("longformer", longformer, {"window": 5, "global_tokens": 0}),
     Case("fox", fox, random={"forget.bias": 2.0}),
     Case("path", path, {"chunk": 16}, random={"strength.bias": 1.0}),
     Case("path", path, {"forget": True, "rank": 0}, random={"forget.bias": 2.0}),
@@ -673,33 +674,3 @@ CASES = [
     Case("rwkv7", rwkv7,
          random=dict.fromkeys(("norm", "mix", "erased", "written", "bonus"), 0.0)),
 ]  # fmt: skip
-
-
-def all_pairs(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return gaussian(q, q) @ v
-
-
-def within_blocks(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    block = torch.arange(len(q)) // layer.block
-    return softmax_map(layer, q, k, block[:, None] == block) @ v
-
-
-def seven_on_each_side(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return softmax_map(layer, q, k, distances(len(q)).abs() <= 7) @ v
-
-
-CONVERGED = {
-    "options": {"landmarks": 64, "iterations": 40}, "outputs": (0.0, 1e-7), "slopes": (0.0, 1e-5),
-}  # fmt: skip
-
-LIMITS = [
-    between_projections("local", seven_on_each_side, options={"window": 7}),
-    between_projections("local", softmax, options={"window": 62}),
-    between_projections("moba", softmax, options={"block": 16, "topk": 4}),
-    between_projections("moba", within_blocks, options={"block": 16, "topk": 1}),
-    between_projections("nystrom", softmax, **CONVERGED),
-    # Tokens that are far apart: the kernel is not nearly singular.
-    between_projections("soft", all_pairs, random={"query.weight": 0.0}, **CONVERGED),
-    Case("longformer", longformer, {"window": 5, "global_tokens": 0}),
-]  # fmt: skip
-"""Options with which a variant equals a simpler formula, of up to 63 tokens."""

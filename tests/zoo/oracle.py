@@ -51,8 +51,8 @@ def create(
     return zoo.create(name, **sizes, **options).double()
 
 
-def decode(layer, x: Tensor) -> tuple[Tensor, object]:
-    state, outputs = layer.start(x.shape[0]), []
+def decode(layer, x: Tensor, state=None) -> tuple[Tensor, object]:
+    state, outputs = layer.start(x.shape[0]) if state is None else state, []
     for token in x.unbind(1):
         output, state = layer.step(token, state)
         outputs.append(output)

@@ -108,8 +108,8 @@ def test_upcast_gives_fp32_without_autocast_and_returns_the_dtype_of_the_layer(u
 @pytest.mark.slow
 def test_a_compiled_layer_rejects_more_tokens_than_max_len(no_type_checks):
     layer = torch.compile(variants.find("softmax")(SIZE), backend="eager")
-    for length in (5, 7, 9):  # the second length makes the shape dynamic
-        layer(torch.randn(2, length, 8))
+    for length in (5, 7):  # the second length makes the shape dynamic
+        layer(torch.randn(2, length, 8), segments=torch.zeros(2, length, dtype=torch.long))
     with one_line("10 tokens", "max_len=9"):
         layer(torch.randn(2, 10, 8))
 
@@ -125,24 +125,14 @@ def test_autocast_stays_enabled_behind_the_backward_pass_of_a_part(parameter, no
             assert torch.is_autocast_enabled("cpu")
 
 
-class Saved(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return gradient
-
-
 @pytest.mark.parametrize("inside", [True, False])
 def test_the_graph_of_a_call_under_autocast_is_released(inside, no_type_checks):
     layer, x = variants.find("soft")(SIZE), torch.randn(2, 6, 8, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
-        saved = Saved.apply(x)
-        node = weakref.ref(saved.grad_fn)
-        loss = layer(saved).tokens.sum()
+        tokens = torch.utils.checkpoint.checkpoint(torch.clone, x, use_reentrant=True)
+        node = weakref.ref(tokens.grad_fn)
+        loss = layer(tokens).tokens.sum()
         if inside:
             loss.backward()
-    del saved, loss
+    del tokens, loss
     assert node() is None

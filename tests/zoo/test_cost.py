@@ -45,9 +45,8 @@ PEAKS = [
 
 @pytest.mark.parametrize(("step", "mib"), PEAKS)
 def test_the_peak_is_the_most_memory_allocated_at_once(step, mib):
-    before = hold(16)
-    assert mib * MIB <= peak_bytes(step, CPU) < (mib + 1) * MIB
-    assert before.numel() == 16 * MIB
+    held = hold(16)  # before
+    assert mib * MIB <= peak_bytes(step, CPU) < (mib + 1) * MIB < held.numel()
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -79,16 +78,12 @@ def test_the_peak_on_a_gpu_is_that_of_the_step_alone(monkeypatch):
     assert peak == 7
 
 
-def product_in_place() -> None:
-    torch.zeros(3, 4, 6).baddbmm_(torch.randn(3, 4, 5), torch.randn(3, 5, 6))
-
-
 Q = torch.randn(2, 2, 9, 4)
 PRODUCTS = [
     (lambda: nn.Linear(5, 3)(torch.randn(7, 5)).sum().backward(), 2 * 7 * 5 * 3),
     (lambda: nn.Linear(5, 3)(X[:35].view(7, 5)).sum().backward(), 3 * 7 * 5 * 3),
     (lambda: nn.functional.scaled_dot_product_attention(Q, Q, Q), 2 * 2 * 2 * 9 * 9 * 4),
-    (product_in_place, 3 * 4 * 5 * 6),
+    (lambda: torch.zeros(3, 4, 6).baddbmm_(torch.randn(3, 4, 5), torch.randn(3, 5, 6)), 3 * 4 * 30),
 ]
 
 
@@ -100,12 +95,11 @@ def test_two_operations_count_per_product_forward_and_for_each_gradient(step, pr
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize(("backend", "products"), [("naive", 2 + 4), ("sdpa", 2 + 5)])
 def test_attention_counts_products_and_the_scores_that_sdpa_recomputes(backend, products, padded):
-    b, h, n, e = 2, 2, 9, 4
-    layer = Softmax(Size(dim=h * e, heads=h, max_len=n, causal=False, dropout=0.0), backend=backend)
-    q, k, v = torch.randn(3, b, h, n, e, requires_grad=True).unbind()
-    mask = torch.arange(n).expand(b, n) < n - 1 if padded else None
+    layer = Softmax(Size(dim=8, heads=2, max_len=9, causal=False, dropout=0.0), backend=backend)
+    q, k, v = torch.randn(3, 2, 2, 9, 4, requires_grad=True).unbind()
+    mask = torch.arange(9).expand(2, 9) < 8 if padded else None
     counted = flops(lambda: layer.attend(q, k, v, mask).sum().backward())
-    assert counted == products * 2 * b * h * n * n * e
+    assert counted == products * 2 * Q.numel() * 9
 
 
 def states_flops(variant) -> bool:

@@ -24,12 +24,6 @@ def tokens(samples: int, n: int) -> torch.Tensor:
     return torch.randn(samples, n, DIM)
 
 
-def equal(graph, layer, *inputs: torch.Tensor) -> None:
-    actual, expected = graph(*inputs), layer(*inputs)
-    torch.testing.assert_close(actual.tokens, expected.tokens, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close({**actual.losses}, {**expected.losses}, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["primal", "softmax"])
 def test_a_saved_encoder_layer_is_one_graph_for_any_batch_and_length(name):
@@ -42,15 +36,6 @@ def test_a_saved_encoder_layer_is_one_graph_for_any_batch_and_length(name):
     for shape in ((1, 2), (5, 128), (2, MAX_LEN)):
         x = tokens(*shape)
         torch.testing.assert_close(graph(x), layer(x), rtol=1e-6, atol=1e-6)
-
-
-def test_cross_attention_is_exported():
-    layer = zoo.create("softmax", dim=DIM, heads=2, max_len=MAX_LEN).eval()
-    inputs = tokens(3, 50), tokens(3, 70)
-    context = {0: SIZES[0], 1: Dim("context", max=MAX_LEN)}
-    shapes = {"x": SIZES, "context": context}
-    graph = export(layer, inputs, dynamic_shapes=shapes).module()
-    equal(graph, layer, tokens(2, 9), tokens(2, 33))
 
 
 def test_a_large_batch_is_exported_whole():
@@ -66,9 +51,9 @@ def test_a_large_batch_is_exported_whole():
 def test_a_long_causal_layer_is_exported_whole():
     layer = zoo.create("linear", dim=DIM, heads=2, max_len=4096, causal=True)
     # Training computes this input in spans; their number is of one length.
-    sizes = {0: SIZES[0], 1: Dim("length", max=4096)}
+    sizes, x = {0: SIZES[0], 1: Dim("length", max=4096)}, tokens(2, 1500)
     graph = export(layer, (tokens(3, LENGTH),), dynamic_shapes={"x": sizes}).module()
-    equal(graph, layer, tokens(2, 1500))
+    torch.testing.assert_close(graph(x).tokens, layer(x).tokens, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 7, 4, 1), (1, 2, 1, 1, 1)])

@@ -46,9 +46,10 @@ def gradients(problem: Problem, w_e: Tensor, w_r: Tensor, scale: Tensor) -> tupl
 
 
 def hessian(problem: Problem, scale: Tensor) -> Tensor:
-    identity = torch.eye(FEATURES).double()
-    grams = scale * problem.phi_q.T @ problem.phi_q, scale * problem.phi_k.T @ problem.phi_k
-    return torch.cat([torch.cat([grams[0], -identity], 1), torch.cat([-identity, grams[1]], 1)], 0)
+    def of(weights: Tensor) -> Tensor:
+        return objective(problem, *weights.view(2, FEATURES, 1), scale)
+
+    return torch.autograd.functional.hessian(of, torch.zeros(2 * FEATURES).double())
 
 
 def alignment(scores: Tensor, basis: Tensor) -> float:
@@ -81,14 +82,12 @@ def test_the_lagrangian_is_stationary_at_singular_vectors_and_not_next_to_them()
     def gradient(values: list[Tensor]) -> list[Tensor]:
         w_e, w_r, e, r, h_e, h_r = values = [value.detach().requires_grad_() for value in values]
         lagrangian = ((e**2 * scale).sum() + (r**2 * scale).sum()) / 2 - (w_e * w_r).sum()
-        lagrangian = lagrangian - (h_e * (e - problem.phi_q @ w_e)).sum()
-        lagrangian = lagrangian - (h_r * (r - problem.phi_k @ w_r)).sum()
-        return list(torch.autograd.grad(lagrangian, values))
+        errors = h_e * (e - problem.phi_q @ w_e), h_r * (r - problem.phi_k @ w_r)
+        return list(torch.autograd.grad(lagrangian - sum(map(torch.sum, errors)), values))
 
     assert max(part.abs().max() for part in gradient(point)) < 1e-12
     for number, value in enumerate(point):
-        near = [*point]
-        near[number] = value + 0.1 * torch.randn_like(value)
+        near = [*point[:number], value + 0.1 * torch.randn_like(value), *point[number + 1 :]]
         assert max(part.abs().max() for part in gradient(near)) > 1e-3
 
 

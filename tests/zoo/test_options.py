@@ -12,15 +12,8 @@ from zoo.registry import changed, options_of, resolve
 from zoo.variants import variants
 
 
-def cut(
-    wood,
-    *,
-    depth: int,
-    speed: float = 1,
-    wet: bool = False,
-    blade: str = "fine",
-    teeth: Literal["wide", "narrow", 3] = "wide",
-):
+def cut(wood, *, depth: int, speed: float = 1, wet: bool = False, blade: str = "fine",
+        teeth: Literal["wide", "narrow", 3] = "wide"):  # fmt: skip
     """A factory with an option of each type."""
 
 
@@ -47,8 +40,7 @@ CONVERTED = [
 @pytest.mark.parametrize(("option", "text", "value"), CONVERTED)
 def test_text_is_converted_to_the_annotated_type(option, text, value):
     resolved = resolve("cut", cut, {"depth": 2, option: text})[option]
-    assert resolved == value
-    assert type(resolved) is type(value)
+    assert resolved == value and type(resolved) is type(value)
 
 
 def takes_words(wood, *words: str, depth: int = 1): ...
@@ -122,11 +114,10 @@ def test_a_pattern_gives_layers_one_by_one_and_repeats(text, depth):
 
 
 def test_layers_share_no_parameter_and_options_go_to_the_variant_that_they_are_for():
-    layers = ("nystrom", "primal", "primal")
     size = Size(dim=16, heads=2, max_len=20, causal=False, dropout=0.0)
-    body, *rest = build(layers, size, {"primal": {"rank": 5}, "nystrom": {"landmarks": 3}})
-    assert body.landmarks == 3
-    assert [layer.scales.shape[-1] for layer in rest] == [5, 5]
+    options = {"primal": {"rank": 5}, "nystrom": {"landmarks": 3}}
+    body, *rest = build(("nystrom", "primal", "primal"), size, options)
+    assert body.landmarks == 3 and [layer.scales.shape[-1] for layer in rest] == [5, 5]
     first, second = ({id(p) for p in layer.parameters()} for layer in rest)
     assert first and not first & second
 

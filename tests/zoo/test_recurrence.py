@@ -1,7 +1,5 @@
 """Recurrences token by token, in chunks and with gates, and decoding with a cache."""
 
-from functools import partial
-
 import pytest
 import torch
 from torch import Tensor
@@ -9,11 +7,10 @@ from torch.nn import functional as F
 
 import zoo
 from tests.zoo.formulas import loop
-from tests.zoo.oracle import DIM, HEADS, agree, decode, gradients
+from tests.zoo.oracle import DIM, HEADS, decode, gradients
 from zoo.composition import Composition, build
 from zoo.cost import flops, state_bytes
 from zoo.kernels import delta, eager, recurrence
-from zoo.kernels.delta import decayed_chunks
 from zoo.kernels.key_value_cache import RECENT
 from zoo.kernels.recurrence import token_sums
 from zoo.variants import variants
@@ -30,11 +27,6 @@ def attend(q, k, v, log_decay, erase=None, write=None):
     return delta.attend(q, k, v, log_decay, None if erase is None else erase * k, write)
 
 
-def definition(causal, q, k, v, log_decay):
-    log_decay = log_decay.expand(-1, -1, q.shape[2], -1)
-    return decayed_chunks(q, k, v, log_decay, chunk=4, causal=causal)
-
-
 def test_a_head_is_the_same_on_any_number_of_threads(set_threads):
     leaves, results = inputs(40, dtype=torch.float32), []
     for threads in (1, 4):
@@ -42,14 +34,6 @@ def test_a_head_is_the_same_on_any_number_of_threads(set_threads):
         out = token_sums(fail, False, *leaves)
         results.append([out, *gradients(out, *leaves)])
     assert all(map(torch.equal, *results))
-
-
-def test_gradients_of_the_definition_can_be_differentiated_again():
-    kernel, check = partial(token_sums, partial(definition, False), False), torch.autograd
-    with eager.plain_operations():
-        assert check.gradgradcheck(kernel, inputs(6, width=2), atol=1e-4, rtol=1e-3, fast_mode=True)
-        for channels in (False, True):
-            assert check.gradgradcheck(attend, gated_inputs(4, channels), fast_mode=True)
 
 
 def test_half_precision_and_other_devices_take_the_definition(monkeypatch):
@@ -78,9 +62,6 @@ def test_operations_are_counted_and_the_backend_is_named():
         assert layer.backend_for(torch.empty(1, 9, 8, device="meta")) == "chunked"
 
 
-PATHS = pytest.mark.parametrize("path", ["cpu", "chunked"])
-
-
 def gated_inputs(
     n: int, channels: bool, *, strength: float = 1.0, dtype=torch.float64
 ) -> list[Tensor]:
@@ -93,30 +74,11 @@ def gated_inputs(
     return [part.to(dtype).requires_grad_() for part in leaves]
 
 
-@pytest.fixture
-def on_path(path, monkeypatch):
-    if path == "chunked":
-        monkeypatch.setattr(eager, "on_cpu", lambda x: False)
-
-
-@PATHS
-@pytest.mark.parametrize(("n", "channels", "erases"), [
-    (1, False, True), (1, True, False), (63, True, True), (63, False, False), (150, False, True),
-    (150, True, False),
-])  # fmt: skip
-def test_outputs_and_gradients_are_those_of_the_definition(n, channels, path, erases, on_path):
-    leaves = gated_inputs(n, channels)
-    leaves = leaves if erases else leaves[:4]
-    out = attend(*leaves)
-    # The gradient of the decay of a single token is 0.
-    agree(out, loop(*leaves), *leaves[: 3 if n == 1 else 6],
-          outputs=(1e-12, 1e-12), slopes=(1e-11, 1e-12))  # fmt: skip
-
-
 @pytest.mark.slow_after(2)
-@PATHS
+@pytest.mark.parametrize("on_cpu", [True, False])
 @pytest.mark.parametrize(("strength", "channels"), [(1e6, True), (0.0, False), (30.0, False)])
-def test_gates_of_any_strength_are_exact_in_fp32(strength, channels, path, on_path):
+def test_gates_of_any_strength_are_exact_in_fp32(strength, channels, on_cpu, monkeypatch):
+    monkeypatch.setattr(eager, "on_cpu", lambda x: on_cpu)
     leaves = gated_inputs(150, channels, strength=strength, dtype=torch.float32)
     exact = [part.detach().double().requires_grad_() for part in leaves]
     out, expected = attend(*leaves), loop(*exact)
@@ -170,10 +132,6 @@ class Stepwise(zoo.Attention):
 
     traits = zoo.Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 
-    def __init__(self, size):
-        super().__init__(size)
-        self.scale = torch.nn.Parameter(torch.ones(()))
-
     def forward(self, x, context=None, mask=None):
         return zoo.Attended(x)
 
@@ -182,12 +140,10 @@ class Stepwise(zoo.Attention):
 
     def step(self, x, state):
         tokens = torch.cat([state[0], x[:, None]], dim=1)
-        return self.scale * tokens.mean(1), (tokens,)
+        return tokens.mean(1), (tokens,)
 
 
-def test_a_prompt_is_taken_without_dropout_and_step_by_step_without_an_own_way():
-    dropping, x = layer_of("softmax", dropout=0.5).train(), tokens(9)
-    torch.testing.assert_close(dropping.prefill(x)[0], dropping.eval()(x).tokens)
+def test_a_prompt_is_taken_step_by_step_without_an_own_way():
     layer, x = Stepwise(zoo.Size(dim=DIM, heads=1, max_len=9, causal=True, dropout=0.0)), tokens(9)
     actual, state = layer.prefill(x[:, :6])
     torch.testing.assert_close(actual, decode(layer, x)[0][:, :6])

@@ -111,20 +111,18 @@ def test_another_variant_takes_the_projections_and_trains():
 
 
 def test_timms_attention_is_replaced(timm):
+    x, mask = torch.randn(3, N, D), ~PAD[:, None, None]
     for options in ({}, {"qkv_bias": True, "proj_drop": 0.5}):
-        model = nn.Sequential(timm.layers.Attention(D, H, **options)).eval()
-        x = torch.randn(3, N, D)
-        expected, masked = model(x), model[0](x, attn_mask=~PAD[:, None, None])
-        assert zoo.replace(model, "softmax", max_len=N) == [("0", "Attention", "softmax")]
-        torch.testing.assert_close(model(x), expected)
-        torch.testing.assert_close(model[0](x, attn_mask=~PAD[:, None, None]), masked)
+        for causal in (False, True):
+            given = {"is_causal": True} if causal else {"attn_mask": mask}
+            model = nn.Sequential(timm.layers.Attention(D, H, **options)).eval()
+            expected = model[0](x, **given)
+            replaced = zoo.replace(model, "softmax", max_len=N, causal=causal)
+            assert replaced == [("0", "Attention", "softmax")]
+            torch.testing.assert_close(model[0](x, **given), expected)
+            assert not options or not torch.equal(model.train()[0](x, **given), expected)
         with pytest.raises(zoo.Unsupported):
-            model[0](x, is_causal=True)
-        assert not options or not torch.equal(model.train()(x), expected)
-        causal = nn.Sequential(timm.layers.Attention(D, H, **options)).eval()
-        expected = causal[0](x, is_causal=True)
-        zoo.replace(causal, "softmax", max_len=N, causal=True)
-        torch.testing.assert_close(causal[0](x, is_causal=True), expected)
+            model[0](x, attn_mask=mask)
 
 
 class Classes(Attention):
@@ -133,25 +131,25 @@ class Classes(Attention):
 
 
 MULTIHEAD = partial(nn.MultiheadAttention, D, H)
-REFUSED = {
-    "no such projections": (Attention(), "primal"), "shared": (Attention(), "reformer"),
-    "dropout of weights": (Attention(drop=0.1), "linear"),
-    "another scale": (Attention(scale=0.5), "linear"),
-    "normalised queries": (Attention(norm=True), "linear"),
-    "dropout of queries": (Attention(other_drop=0.1), "linear"),
-    "other queries": (Classes(), "linear"), "other widths": (MULTIHEAD(kdim=5), "linear"),
-    "a zero key": (MULTIHEAD(add_zero_attn=True), "linear"),
-    "a learned key": (MULTIHEAD(add_bias_kv=True), "linear"),
-}  # fmt: skip
+REFUSED = [
+    (Attention(), "primal", {}), (Attention(), "reformer", {}), (Attention(drop=0.1), "linear", {}),
+    (Attention(scale=0.5), "linear", {}), (Attention(norm=True), "linear", {}),
+    (Attention(other_drop=0.1), "linear", {}), (Classes(), "linear", {}),
+    (MULTIHEAD(kdim=5), "linear", {}), (MULTIHEAD(add_zero_attn=True), "linear", {}),
+    (MULTIHEAD(add_bias_kv=True), "linear", {}), (Attention(), "taylor", {"feature_dim": 3}),
+    (Attention(), "local", {"match": "encoder.*"}), (Attention(), "local", {"windw": 3}),
+]  # fmt: skip
+"""Other projections, dropout, scales, norms, queries, widths or keys, and wrong options."""
 
 
-@pytest.mark.parametrize(("module", "variant"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_honoured_leaves_the_model_as_it_was(module, variant):
+@pytest.mark.parametrize(("module", "variant", "options"), REFUSED)
+def test_what_cannot_be_honoured_leaves_the_model_as_it_was(module, variant, options):
     model = nn.Sequential(Attention(), module)
     before = list(model)
-    with pytest.raises(zoo.Unsupported):
-        zoo.replace(model, variant, max_len=N)
+    with pytest.raises(zoo.UserError):
+        zoo.replace(model, variant, max_len=N, **options)
     assert all(new is old for new, old in zip(model, before, strict=True))
+    assert zoo.replace(model[:1], "taylor", max_len=N, feature_dim=D // H)
 
 
 CALLS = [
@@ -180,15 +178,3 @@ def test_a_causal_layer_in_two_places_is_one_layer_and_refuses_to_attend_to_all(
     assert model(torch.randn(3, 1, D)).shape == (3, 1, D)
     with pytest.raises(zoo.Unsupported):
         model(torch.randn(3, N, D))
-
-
-def test_a_model_without_such_layers_and_unknown_options():
-    model = nn.Sequential(Attention())
-    for variant, options in (
-        ("local", {"match": "encoder.*"}),
-        ("local", {"windw": 3}),
-        ("taylor", {"feature_dim": 3}),  # queries of another width
-    ):
-        with pytest.raises(zoo.UserError):
-            zoo.replace(model, variant, max_len=N, **options)
-    assert zoo.replace(model, "taylor", max_len=N, feature_dim=D // H)

@@ -79,14 +79,14 @@ def test_xformers_by_name_is_rejected_where_it_cannot_run(calls, monkeypatch):
     x = torch.randn(2, 9, DIM)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     layer = Softmax(size(), backend="xformers")
-    with pytest.raises(Unsupported, match=r"cannot run: it needs .* the tokens are on cpu; give"):
+    with pytest.raises(Unsupported, match="the tokens are on cpu"):
         layer(x, x, None)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(Unsupported, match="needs a CUDA device, and there is none"):
-        Softmax(size(), backend="xformers")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        with pytest.raises(Unsupported, match="needs a CUDA device"):
+            Softmax(size(), backend="xformers")
     monkeypatch.setitem(sys.modules, "xformers.ops", None)
-    with pytest.raises(Unsupported, match=r"backend=xformers needs xformers, .*pip install xfor"):
+    with pytest.raises(Unsupported, match="pip install xformers"):
         Softmax(size(), backend="xformers")
     assert calls == []
 
@@ -96,32 +96,13 @@ def test_auto_uses_xformers_only_if_a_trial_succeeds(works, calls, monkeypatch):
     monkeypatch.setattr(softmax, "xformers_failure", lambda *_: "" if works else "no kernel")
     layer, x = Softmax(size()), torch.randn(2, 9, DIM)
     layer(x, x, None)
-    assert len(calls) == works
-    assert layer.backend_for(x) == ("xformers" if works else "sdpa")
-
-
-def test_the_error_of_a_trial_is_the_reason(calls, monkeypatch):
+    assert len(calls) == works and layer.backend_for(x) == ("xformers" if works else "sdpa")
     monkeypatch.setattr(torch, "zeros", lambda *_, **__: 1 / 0)
     reason = xformers_failure.__wrapped__(torch.device("cuda"), torch.float32, 4)
     assert reason == "ZeroDivisionError: division by zero"
 
 
 layer_of = partial(create, "moba", dim=12, causal=True)
-
-
-@pytest.mark.parametrize(("block", "topk", "n", "padded"), [
-    (16, 2, 500, False), (16, 2, 300, True), (8, 3, 333, False), (5, 1, 63, False),
-    (7, 4, 100, True), (9, 2, 9, False), (4, 9, 30, False),
-])  # fmt: skip
-def test_outputs_and_gradients_are_those_of_the_definition(block, topk, n, padded, monkeypatch):
-    layer = layer_of(max_len=n, block=block, topk=topk)
-    x = torch.randn(3, n, 12, dtype=torch.float64).requires_grad_()
-    mask = torch.rand(3, n) < 0.7 if padded else torch.ones(3, n, dtype=torch.bool)
-    found = []
-    for dense in (10**9, 0):
-        monkeypatch.setattr(moba, "DENSE", dense)
-        found.append(layer(x, mask=mask if padded else None).tokens[mask])
-    agree(found[1], found[0], x, *layer.parameters(), slopes=(1e-10, 1e-12))
 
 
 def test_dropped_weights_have_the_mean_of_all(monkeypatch):

@@ -77,9 +77,10 @@ def test_softmax_equals_the_attention_of_the_model(make, name, reference, settin
             torch.testing.assert_close(output, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.slow_after(2)
-@pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"cache_implementation": "static"}])
-@pytest.mark.parametrize(("name", "reference", "settings"), MODELS[:2])
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(("name", "reference", "settings", "options"), [
+    (*MODELS[0], {"cache_implementation": "static"}), (*MODELS[1], {"num_beams": 2}),
+])  # fmt: skip
 def test_generation_is_equal_token_for_token(make, name, reference, settings, options):
     model = make(name, reference, **settings)
     tokens = []
@@ -113,12 +114,9 @@ def test_a_cache_changes_no_output(make, name):
     torch.testing.assert_close(actual[real], expected[real], rtol=0, atol=1e-5)
 
 
-WAYS = {"linear": single, "softmax": single, "cosformer": padded, "local": padded}
-
-
-@pytest.mark.parametrize("name", WAYS)
-def test_a_single_query_is_cheap_where_no_weight_depends_on_positions(name):
-    assert way_of_last(name, (), (4, 8, 64), True) is WAYS[name]
+def test_a_single_query_is_cheap_where_no_weight_depends_on_positions():
+    for way, names in {single: ("linear", "softmax"), padded: ("cosformer", "local")}.items():
+        assert {way_of_last(name, (), (4, 8, 64), True) for name in names} == {way}
 
 
 def test_gradients_and_dropout_reach_the_variant(make):
@@ -217,10 +215,7 @@ BLOCKS, POSITIONS = torch.arange(N).expand(3, N) // 5, torch.arange(N)[None] % 7
 
 @pytest.mark.parametrize(("mask", "options", "named"), [
     ("sliding_window_causal", {}, "sliding_window_overlay"),
-    ("chunked_causal", {}, "chunked_overlay"),
-    ("bidirectional_sliding_window", {}, "sliding_window_bidirectional_overlay"),
-    ("causal", {"or_mask_function": prefix}, "prefix"),
-    ("causal", {"and_mask_function": prefix}, "prefix"),
+    ("chunked_causal", {}, "chunked_overlay"), ("causal", {"or_mask_function": prefix}, "prefix"),
     ("causal", {"block_sequence_ids": BLOCKS}, "blockwise_overlay"),
     ("sliding_window_causal", {"position_ids": POSITIONS}, "packed_sequence_mask_function"),
     ("causal", {"and_mask_function": vectorised}, ""),
@@ -244,15 +239,9 @@ TREE[..., 9:, 5:9] = False
 TREE |= torch.eye(N, dtype=torch.bool)
 
 
-MASKS = {
-    "tree": TREE, "window": PAST & ~PAST.tril(-4), "float": torch.zeros(1, 1, N, N),
-    "heads": torch.stack([PAST, PAST, PAST, PAST.mT], 2)[0],
-}  # fmt: skip
-
-
 def test_prepared_masks_are_refused_unless_they_are_causal(make):
     model = make("LlamaForCausalLM", "zoo-softmax", **GROUPED)
-    for mask in MASKS.values():
+    for mask in (TREE, torch.zeros(1, 1, N, N), torch.cat([PAST, PAST, PAST, PAST.mT], 1)):
         with pytest.raises(zoo.Unsupported):
             model(input_ids=IDS, attention_mask=mask)
     mask = PAST & PADDED.bool()[:, None, None]
@@ -319,10 +308,8 @@ def replaced(make):
     return build
 
 
-@pytest.mark.slow_after(3)
-@pytest.mark.parametrize(
-    "name", ["cosine", "gated-delta", "primal-moments", "hgrn2", "ssd", "gated-linear", "taylor"]
-)
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize("name", ["gated-delta", "cosine", "primal-moments", "taylor"])
 def test_a_replaced_decoder_generates_from_its_state_what_it_generates_without(name, replaced):
     model = replaced(name, short_conv=4)
     length = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False}
@@ -347,17 +334,13 @@ def test_a_replaced_decoder_trains_unless_a_loss_would_be_dropped(replaced):
         replaced("delta", match="nothing")
 
 
-def test_a_replaced_decoder_is_saved_by_its_state_and_not_where_it_could_not_be_loaded(
-    replaced, tmp_path
-):
-    model = replaced("ssd", short_conv=4)
+def test_a_replaced_decoder_is_saved_by_its_state_alone(replaced, tmp_path):
+    model, other = (replaced("ssd", short_conv=4) for _ in range(2))
     for part in (model, model.model):
         with pytest.raises(zoo.Unsupported, match=r"model\.state_dict"):
             part.save_pretrained(tmp_path / "model")
     assert not (tmp_path / "model").exists()
-    torch.save(model.state_dict(), tmp_path / "state.pt")
-    with torch.no_grad():
-        for parameter in (other := replaced("ssd", short_conv=4)).parameters():
-            parameter.add_(1.0)
-    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for parameter in other.parameters():
+        parameter.data.add_(1.0)
+    other.load_state_dict(model.state_dict())
     assert torch.equal(model(IDS).logits, other(IDS).logits)
