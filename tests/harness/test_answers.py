@@ -32,9 +32,7 @@ def test_every_answer_survives_packing_and_json():
     expected = [part.sum() for part in np.split(correct, np.cumsum(sizes)[:-1])]
     assert again.cluster_sums().tolist() == expected
     assert (again.count, again.mean) == (1003, correct.mean())
-    assert again.cluster_sizes().tolist() == sizes
-    again.cluster_sums()[:] = 0
-    assert again.cluster_sums().tolist() == packed.cluster_sums().tolist() and again == packed
+    assert again.cluster_sizes().tolist() == sizes and again == packed
     assert CorrectAnswers.pack([True] * 300, [300]).cluster_sums().tolist() == [300]
 
 

@@ -34,8 +34,7 @@ def test_every_check_is_a_line_and_the_failed_ones_are_summed_up(call, checks):
 
 
 @pytest.mark.parametrize(("options", "selected"), [
-    (["--fast"], ["ever"]), (["--only", "never"], ["never"]),
-    (["--only", "never, ever"], ["ever", "never"]),
+    (["--fast"], ["ever"]), (["--only", "never, ever"], ["ever", "never"]),
     (["--only", "never", "--only", "ever"], ["ever", "never"]),
 ], ids=" ".join)  # fmt: skip
 def test_checks_are_selected_by_tier_and_by_name(call, checks, options, selected):
@@ -43,11 +42,9 @@ def test_checks_are_selected_by_tier_and_by_name(call, checks, options, selected
     rows = json.loads(out)["rows"]
     assert [row["check"] for row in rows] == selected * 2
     assert code == ("never" in selected)
-    assert all(row.pop("seconds") >= 0 for row in rows)
-    detail = {"ever": "so", "never": "not today"}[selected[0]]
-    assert rows[0] == {
-        "variant": "softmax", "group": "none", "check": selected[0], "detail": detail,
-        "passed": selected[0] == "ever", "expected_failure": "",
+    assert rows[0].pop("seconds") >= 0 and rows[0] == {
+        "variant": "softmax", "group": "none", "check": "ever", "detail": "so", "passed": True,
+        "expected_failure": "",
     }  # fmt: skip
 
 

@@ -28,19 +28,17 @@ def reviews(tmp_path, monkeypatch) -> Path:
     return tmp_path / "aclImdb"
 
 
-def test_an_import_prints_the_file_in_the_cache(output, reviews):
+def test_an_import_prints_its_file_and_a_cache_that_is_a_file_is_rejected(
+    output, rejected, reviews, tmp_path, monkeypatch
+):
     out = output("data", "import", "text", str(reviews))
     with np.load(out.removeprefix("imported: ").strip(), allow_pickle=False) as arrays:
         assert arrays["train_targets"].tolist() == [0, 1]
-
-
-@pytest.mark.parametrize("argv", [("list",), ("import", "text", ".")], ids=repr)
-def test_a_cache_that_is_a_file_is_rejected(rejected, reviews, tmp_path, monkeypatch, argv):
     (tmp_path / "notes.txt").write_text("mine")
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "notes.txt"))
-    monkeypatch.chdir(reviews)
-    line = rejected("data", *argv)
-    assert line.startswith(f"harness: HARNESS_DATA={tmp_path / 'notes.txt'} is a file; ")
+    for argv in (["list"], ["import", "text", str(reviews)]):
+        line = rejected("data", *argv)
+        assert line.startswith(f"harness: HARNESS_DATA={tmp_path / 'notes.txt'} is a file; ")
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
@@ -70,10 +68,7 @@ def test_a_line_for_each_data_set_says_where_it_is_or_how_to_get_it(call, reject
     assert present and all(f"listops: {path}\n" in out for path in present)
     # Nothing is downloaded of a source without an address.
     remedy = "run 'harness data import retrieval PATH'"
-    assert f"{remedy} with the folder of lra" in lines["retrieval"]
-    address = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
-    assert lines["retrieval"].endswith(address)
-    assert remedy in rejected("data", "fetch", "retrieval")
+    assert remedy in lines["retrieval"] and remedy in rejected("data", "fetch", "retrieval")
     rows = json.loads(call("data", "list", "--json")[1])["rows"]
     assert {row["task"] for row in rows} == cached
     assert all(row["paths"] or row["how_to_get"] for row in rows)

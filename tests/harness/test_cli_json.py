@@ -48,18 +48,15 @@ def test_a_report_gives_the_lines_of_its_csv_files_and_its_paths(call, store, tm
         CostStore.within(store.folder).write(make_cost(attention, 256))
     code, text, err = call("report", "--out", str(tmp_path / "pages"), "--json")
     found = document(text)
-    assert code == 0
-    assert err.splitlines() == found["files"] and all(
-        Path(file).is_file() for file in found["files"]
-    )
+    assert code == 0 and err.splitlines() == found["files"]
+    assert all(Path(file).is_file() for file in found["files"])
     lines = [*csv.DictReader((tmp_path / "pages" / "cost.csv").read_text().splitlines())]
     assert len(lines) == len(found["costs"]) > 1
     for line, row in zip(lines, found["costs"], strict=True):
         assert line.keys() <= row.keys()
-        numbers = {name: value for name, value in row.items() if type(value) in (int, float)}
-        written = {name: float(line[name]) for name in numbers if name in line}
-        assert len(numbers) > 2
-        assert written == {name: value for name, value in numbers.items() if name in line}
+        numbers = {name: value for name, value in row.items()
+                   if type(value) in (int, float) and name in line}  # fmt: skip
+        assert len(numbers) > 2 and numbers == {name: float(line[name]) for name in numbers}
     lines = [*csv.DictReader((tmp_path / "pages" / "runs.csv").read_text().splitlines())]
     means = {row["row"]: row["mean"] for row in found["answers"]}
     assert {line["row"]: float(line["bidirectional.listops"]) for line in lines} == means

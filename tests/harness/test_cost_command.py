@@ -93,10 +93,7 @@ def test_a_row_has_the_options_that_were_set_and_is_causal_where_it_must_be(
     assert sorted(options["backend"] for options in references) == ["naive", "sdpa"]
 
 
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize(
-    ("status", "exit_code"), [("out_of_memory", 0), ("timeout", 0), ("crashed", 1), ("failed", 1)]
-)
+@pytest.mark.parametrize(("status", "exit_code"), [("timeout", 0), ("crashed", 1)])
 def test_a_crash_is_a_failure_of_the_command_and_a_lack_of_memory_or_time_a_result(
     status, exit_code, call, outcomes
 ):
@@ -107,8 +104,8 @@ def test_a_crash_is_a_failure_of_the_command_and_a_lack_of_memory_or_time_a_resu
 
 @pytest.mark.filterwarnings("always")
 def test_a_variant_without_a_pass_is_skipped_and_alone_is_rejected(call, rejected, outcomes):
-    code, out, err = call(*SMALL, "-a", "nystrom,none", "--lengths", "32", "--pass", "decode")
+    argv = (*SMALL, "--lengths", "32", "--pass", "decode", "-a")
+    code, out, err = call(*argv, "nystrom,none")
     assert code == 0 and "skipped: nystrom, decode: nystrom is not causal" in err
     assert "none, decode" in out and "nystrom, decode" not in out
-    line = rejected(*SMALL, "-a", "nystrom", "--lengths", "32", "--pass", "decode")
-    assert "nystrom is not causal; causal variants" in line
+    assert "nystrom is not causal; causal variants" in rejected(*argv, "nystrom")

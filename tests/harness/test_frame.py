@@ -107,10 +107,3 @@ def test_of_a_run_that_several_stores_have_the_last_record_counts(tmp_path):
     found = harness.load(folders).set_index("attention")
     assert dict(found["status"]) == {"softmax": "ok", "primal": "failed", "none": "ok"}
     assert len(found) == len(content(*folders).records) == 3
-
-
-def test_costs_are_of_the_machines_of_the_last_store_that_has_any(tmp_path):
-    folders = [tmp_path / name for name in ("first", "second", "third", "without")]
-    for folder, machine, length in zip(folders, ("here", "other", "here"), (1, 2, 4), strict=False):
-        CostStore.within(folder).write(make_cost("linear", length, machine=machine))
-    assert [cost.spec.length for cost in content(*folders).measured] == [1, 4]

@@ -97,10 +97,9 @@ def test_a_terminal_has_one_updated_line_and_a_pipe_a_line_for_each_message(stre
 
 @pytest.mark.slow
 def test_the_curves_of_chosen_runs_are_drawn(output, rejected, store):
-    store.write(make_record("softmax"))
-    store.write(make_record("primal"))
-    out = output("report", "--curves", "--attention", "primal")
-    assert out.count("curves.") == 3
+    for name in ("softmax", "primal"):
+        store.write(make_record(name))
+    assert output("report", "--curves", "--attention", "primal").count("curves.") == 3
     text = (store.folder / "curves.csv").read_text()
     assert "primal" in text and "softmax" not in text
     assert "make one with: harness run" in rejected("report", "--curves", "--task", "text")

@@ -160,16 +160,18 @@ def test_a_score_that_training_does_not_give_is_noticed(packed, call):
     assert [check for check, passed in found.items() if not passed] == ["repeat"]
 
 
-@pytest.mark.parametrize(("commit", "correct", "passed"), [
-    ("abc1234", [True] * 30 + [False] * 10, True), ("abc1234", [False] * 10 + [True] * 30, False),
-    ("def5678", [False] * 10 + [True] * 30, True), ("def5678", [False] * 30 + [True] * 10, False),
+@pytest.mark.parametrize(("commit", "right", "passed"), [
+    ("abc1234", range(30), True), ("abc1234", range(10, 40), False),
+    ("def5678", range(10, 40), True), ("def5678", range(30, 40), False),
 ])  # fmt: skip
 def test_answers_are_equal_at_one_commit_and_in_the_interval_at_others(
-    monkeypatch, commit, correct, passed
+    monkeypatch, commit, right, passed
 ):
-    again = make_record(commit="abc1234", correct=[True] * 30 + [False] * 10)
-    monkeypatch.setattr(rows, "run", lambda *_: again)
-    assert rows._repeated(make_record(commit=commit, correct=correct)).passed == passed
+    def of(commit, right):
+        return make_record(commit=commit, correct=[number in right for number in range(40)])
+
+    monkeypatch.setattr(rows, "run", lambda *_: of("abc1234", range(30)))
+    assert rows._repeated(of(commit, right)).passed == passed
 
 
 def test_a_cost_of_another_row_and_missing_costs_are_noticed(packed, call, tmp_path):
@@ -182,21 +184,19 @@ def test_a_cost_of_another_row_and_missing_costs_are_noticed(packed, call, tmp_p
     assert [check for check, passed in found.items() if not passed] == ["row", "costs"]
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda path: path.write_text("{}\n"), "line 1: it is not a line of a record"),
-    (lambda path: path.write_text(path.read_text().replace("0", "1", 1)), "it was edited"),
-    (lambda path: path.write_text(""), "(it is empty)"),
-    (lambda path: path.write_text(line_of("study", "x", "{}")), "is a study; a row has run, cost"),
-    (lambda path: path.unlink(), "(it cannot be read: No such file or directory)"),
-], ids=["no line", "edited", "empty", "another kind", "no file"])  # fmt: skip
-def test_a_file_that_is_not_a_row_is_rejected(packed, change, message, rejected):
-    change(packed)
-    assert message in rejected("check", str(packed))
-
-
-def test_a_file_has_the_name_of_its_row(packed, rejected):
-    other = packed.rename(packed.with_name("other.jsonl"))
-    assert "name it mine@3/primal-rank-8.jsonl" in rejected("check", str(other))
+def test_a_file_that_is_not_a_row_is_rejected(packed, rejected):
+    text = packed.read_text()
+    other = packed.with_name("other.jsonl")
+    for path, content, message in (
+        (packed, "{}\n", "line 1: it is not a line of a record"), (packed, "", "(it is empty)"),
+        (packed, text.replace("0", "1", 1), "it was edited"),
+        (packed, line_of("study", "x", "{}"), "is a study; a row has run, cost"),
+        (other, text, "name it mine@3/primal-rank-8.jsonl"),
+    ):  # fmt: skip
+        path.write_text(content)
+        assert message in rejected("check", str(path))
+    other.unlink()
+    assert "(it cannot be read: No such file or directory)" in rejected("check", str(other))
 
 
 def test_a_store_that_is_packed_into_itself_has_lines_in_place_of_files(runs, store, output):

@@ -1,18 +1,16 @@
 """Files in a store that are no records, or that say two things, and stores of many runs."""
 
-import json
 import os
 import re
 from pathlib import Path
 
 import pytest
 
-import harness
 from harness import api
 from harness.records import store as stores
 from harness.records.files import EDITED, Text, file_lines, line_of
 from harness.records.record import Point, Record
-from harness.records.store import CostStore, Store
+from harness.records.store import CostStore
 from tests.reports.conftest import make_cost, make_record
 from zoo.registry import UserError
 
@@ -44,14 +42,12 @@ NO_FILES = {
 NO_LINES = {
     "empty": write(""), "data": write('{"text": "x"}\n' * 9), "binary": write("\0" * 99),
     "another kind": write(line("bogus")), "edited kind": write(line().replace('"run"', '"study"')),
-    "edited name": write(line().replace('"name":"', '"name":"x')),
+    "edited name": write(line().replace('"name":"', '"name":"x')), "deep/er/a": write(line()),
 }  # fmt: skip
 
-PLACES = {f"{kind}.jsonl": make for kind, make in (NO_FILES | NO_LINES).items()} | {
-    f"{kind}.json": make for kind, make in NO_FILES.items()
-} | {"row/" + f"{kind}.jsonl": make for kind, make in NO_FILES.items()} | {
-    "deep/er/a.jsonl": write(line()),
-}  # fmt: skip
+PLACES = {f"{kind}.jsonl": make for kind, make in NO_LINES.items()} | {
+    f"{kind}.{suffix}": make for kind, make in NO_FILES.items() for suffix in ("json", "jsonl")
+}
 
 
 @pytest.fixture
@@ -107,17 +103,6 @@ def test_a_file_of_many_lines_that_are_none_is_named_once(tmp_path):
     assert (whole.line, rest.line) == (1, 2) and rest.problem.endswith("2 more are none either")
 
 
-def test_a_table_of_runs_validates_the_points_that_it_shows_alone(tmp_path, monkeypatch):
-    devs = {40: 0.5}
-    points = [Point(step=n, seconds=n, loss=1.0, dev=devs.get(n)) for n in range(1, 99)]
-    Store(tmp_path).write(make_record().model_copy(update={"curve": points}))
-    read, thinned = [], stores.thinned
-    monkeypatch.setattr(stores, "thinned", lambda found: read.append(thinned(found)) or read[-1])
-    (run,) = harness.load(tmp_path).itertuples()
-    steps = [point["step"] for point in json.loads(read[0].text)["curve"]]
-    assert steps == [40, 98] and run.last_step == 98 and run.evaluations == [(40, 0.5)]
-
-
 @pytest.mark.parametrize("indent", [1, None])
 @pytest.mark.parametrize("names", [("dev", "a b"), ("p[0]", '},{"step":')])
 def test_points_are_left_out_of_the_text_as_of_the_record(indent, names):
@@ -137,10 +122,6 @@ def test_points_are_left_out_of_the_text_as_of_the_record(indent, names):
             wrong = text.text.replace('"final":', '"x":[1,{"step":3}],"final":')
             found = stores.parse(stores.thinned(text._replace(text=wrong)), Record)
             assert isinstance(found, stores.Broken)
-
-
-def test_a_point_without_parts_is_written_without_them():
-    assert [*Point(step=1, seconds=1, loss=1.0).model_dump()] == ["step", "seconds", "loss"]
 
 
 def test_a_store_without_records_is_not_packed(store, rejected, tmp_path):

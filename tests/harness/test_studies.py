@@ -12,6 +12,7 @@ from harness.records.store import StudyStore
 from harness.studies import Section, Study, Table
 from reports.store import write_study
 from tests.harness.conftest import SMALL
+from tests.reports.conftest import make_record
 
 KEPT = ["--budget", "smoke", "--precision", "fp32", "--keep-checkpoints", *SMALL]
 
@@ -101,24 +102,21 @@ def test_other_options_replace_the_result_of_the_same_subject(tmp_path):
     assert len(StudyStore.within(tmp_path).read()[0]) == 1
 
 
-def test_a_table_has_a_value_once_that_all_rows_have(tmp_path):
+def test_a_table_has_a_value_once_that_all_rows_have():
     rows = [{"a": "x", "b": 1, "c": None}, {"a": "x", "b": 2, "c": 0.5}]
     table = table_of(rows)
     assert table == {"a": "x", "b": (1, 2), "c": (None, 0.5)}
     spec = {"study": "s", "subject": "t", "options": {}}
     shared = {"spec": spec, "started": "2026-11-25T00:00:00+00:00", "environment": None}
-    record = StudyRecord(table=table, **shared)
-    assert frame_of([record, record])["a"].tolist() == ["x"] * 4
+    assert frame_of([StudyRecord(table=table, **shared)] * 2)["a"].tolist() == ["x"] * 4
     assert table_of(rows[:1]) == {"a": ("x",), "b": (1,), "c": (None,)}
-    assert table_of([rows[0]] * 2)["b"] == (1, 1)
     for wrong in ({"a": (1, 2), "b": (1,)}, {"a": 1}):
         with pytest.raises(ValueError, match="no length, or several"):
             StudyRecord(table=wrong, **shared)
 
 
-def test_a_run_without_weights_or_with_a_damaged_record_is_rejected(rejected, output, store):
-    output("run", "-a", "none", *KEPT[:4], *KEPT[5:])
-    (path,) = store.folder.glob("*.json")
+def test_a_run_without_weights_or_with_a_damaged_record_is_rejected(rejected, store):
+    path = store.write(make_record("none"))
     assert f"run '{path.stem}' has no saved weights" in rejected("study", "spectrum", path.name)
     folder = store.folder / "weights" / path.stem
     folder.mkdir(parents=True)

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
@@ -13,8 +14,8 @@ from torch.optim.lr_scheduler import OneCycleLR
 from harness.data import restore
 from harness.model import build_model
 from harness.records.spec import TrainSpec
-from harness.train import Trainer, constant, cosine, one_cycle
-from tasks.answers import NextTokens, Number
+from harness.train import constant, cosine, one_cycle
+from tasks.answers import NextTokens
 from tasks.contract import Split
 from tests.harness.specs import recipe
 
@@ -22,17 +23,13 @@ ADAMW = partial(torch.optim.AdamW, fused=True)
 RADAM = partial(torch.optim.RAdam, decoupled_weight_decay=True)
 
 
-@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("optimiser", "schedule", "fields"), [
-    (ADAMW, one_cycle, {"cycle_momentum": True}), (ADAMW, one_cycle, {"cycle_momentum": False}),
+    (ADAMW, one_cycle, {"cycle_momentum": True}),
     (RADAM, constant, {"optimiser": "radam", "schedule": "constant", "clip": 1e-3}),
 ])  # fmt: skip
-@pytest.mark.parametrize("attention", ["softmax+primal", "softmax", "primal"])
-def test_a_step_is_that_of_a_plain_loop_to_the_bit(
-    tiny, prepare, attention, optimiser, schedule, fields
-):
+def test_a_step_is_that_of_a_plain_loop_to_the_bit(tiny, prepare, optimiser, schedule, fields):
     options = {"betas": (0.8, 0.98), "eps": 1e-4, "weight_decay": 0.1}
-    spec = tiny(attention, steps=8, warmup=2, decay="all", **options, **fields)
+    spec = tiny("softmax+primal", steps=8, warmup=2, decay="all", **options, **fields)
     trainer = prepare(spec)
     torch.manual_seed(7)
     steps = [trainer.step(number) for number in range(8)]
@@ -59,8 +56,7 @@ def test_a_step_is_that_of_a_plain_loop_to_the_bit(
         optimizer.step()
         optimizer.zero_grad()
 
-    assert ours == theirs
-    assert ("ksvd" in ours[0]) is ("primal" in attention)
+    assert ours == theirs and ours[0].keys() == {"task", "ksvd"}
     for mine, other in zip(trainer.model.parameters(), model.parameters(), strict=True):
         assert torch.equal(mine, other)
 
@@ -103,18 +99,10 @@ def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(tiny, prepar
     assert result.mean == pytest.approx(-of_targets[targets >= 0].mean().item(), rel=1e-5)
 
 
-def test_the_loss_is_the_one_of_the_splits_answers(tiny, prepare):
-    untrained = prepare(tiny())
-    numbers = replace(
-        untrained.train, targets=torch.full((len(untrained.train),), 7.0), answers=Number(0.1)
-    )
-    trainer = Trainer(untrained.model, numbers, untrained.spec, seed=0)
-    # The output of an untrained model is about 0: the squared error of 7.
-    assert trainer.step(0)["task"].item() == pytest.approx(49, rel=0.2)
-
-
 def test_accuracy_switches_dropout_off_and_leaves_the_model_as_it_was(tiny, prepare):
-    trainer, modes = prepare(tiny()), []
+    trainer, modes, kinds = prepare(tiny(precision="bf16")), [], []
+    inner = trainer.model.layers[0].feed_forward[0]
+    inner.register_forward_hook(lambda *call: kinds.append(call[2].dtype))
     trainer.model.register_forward_pre_hook(lambda model, _: modes.append(model.training))
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     state = torch.get_rng_state()
@@ -123,16 +111,9 @@ def test_accuracy_switches_dropout_off_and_leaves_the_model_as_it_was(tiny, prep
     assert torch.equal(torch.get_rng_state(), state)
     after = trainer.model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def test_bf16_computes_products_in_half_precision_with_parameters_in_fp32(tiny, prepare):
-    trainer = prepare(tiny(precision="bf16", batch=4))
-    kinds = []
-    inner = trainer.model.layers[0].feed_forward[0]
-    inner.register_forward_hook(lambda *call: kinds.append(call[2].dtype))
+    # Products are in half precision, parameters are not.
     trainer.step(0)
-    trainer.evaluate(some(restore(tiny()).splits["dev"], 4))
-    assert kinds == [torch.bfloat16] * 2
+    assert kinds == [torch.bfloat16] * 5
     assert {p.dtype for p in trainer.model.parameters()} == {torch.float32}
 
 
@@ -153,9 +134,8 @@ def torchs(spec: TrainSpec) -> list[tuple[float, float]]:
     return values
 
 
-@pytest.mark.parametrize("cycle_momentum", [True, False])
 @pytest.mark.parametrize(
-    ("steps", "warmup"), [(50, 10), (50, 25), (7, 2), (500, 50), (350, 2), (20, 19), (20, 20)]
+    ("steps", "warmup", "cycle_momentum"), [(50, 10, True), (7, 2, False), (20, 19, True)]
 )
 def test_rate_and_beta1_are_those_of_pytorchs_scheduler(steps, warmup, cycle_momentum):
     spec = recipe(steps, warmup, cycle_momentum)
@@ -165,29 +145,23 @@ def test_rate_and_beta1_are_those_of_pytorchs_scheduler(steps, warmup, cycle_mom
     assert (ours[:, 1].unique() == torch.tensor(0.8, dtype=torch.float64)).all() != cycle_momentum
 
 
-@pytest.mark.parametrize("cycle_momentum", [True, False])
 @pytest.mark.parametrize("warmup", [0, 1])
 @pytest.mark.parametrize("steps", [1, 2, 30])
-def test_without_a_warm_up_the_first_step_has_the_highest_rate(steps, warmup, cycle_momentum):
+def test_without_a_warm_up_the_first_step_has_the_highest_rate(steps, warmup):
     # PyTorch's scheduler divides by zero at a warm-up of 1, and never reaches the rate at 0.
-    spec = recipe(steps, warmup, cycle_momentum)
-    values = [one_cycle(step, spec) for step in range(steps)]
-    assert values[0] == (1e-3, 0.85 if cycle_momentum else 0.8)
-    if steps > 1:
-        assert values[-1] == pytest.approx((4e-9, 0.95 if cycle_momentum else 0.8))
-    rates = torch.tensor([rate for rate, _ in values], dtype=torch.float64)
-    evenly = torch.linspace(rates[0], rates[-1], steps, dtype=torch.float64)
-    torch.testing.assert_close(rates, evenly)
+    rates, momenta = zip(
+        *(one_cycle(step, recipe(steps, warmup, True)) for step in range(steps)), strict=True
+    )
+    assert rates == pytest.approx([*np.linspace(1e-3, 4e-9, steps)])
+    assert momenta == pytest.approx([*np.linspace(0.85, 0.95, steps)])
 
 
 def test_a_cosine_follows_its_formula_and_ends_at_a_hundredth():
     spec = recipe(100, 10, False).model_copy(update={"schedule": "cosine"})
-    rates = [cosine(step, spec)[0] for step in range(100)]
-    assert rates[0] == pytest.approx(1e-6) and rates[5] == pytest.approx((1e-6 + 1e-3) / 2)
-    assert rates[10] == pytest.approx(1e-5 + 0.99e-3 * (1 + math.cos(math.pi * 0.1)) / 2)
-    assert rates[50] == pytest.approx((1e-3 + 1e-5) / 2)
-    assert rates[99] == pytest.approx(1e-5, rel=0.05)
-    assert {cosine(step, spec)[1] for step in range(100)} == {0.8}
+    rates = [cosine(step, spec)[0] for step in (0, 5, 10, 50, 99)]
+    at_10 = 1e-5 + 0.99e-3 * (1 + math.cos(math.pi * 0.1)) / 2
+    assert rates[:4] == pytest.approx([1e-6, (1e-6 + 1e-3) / 2, at_10, (1e-3 + 1e-5) / 2])
+    assert rates[4] == pytest.approx(1e-5, rel=0.05) and cosine(50, spec)[1] == 0.8
     with pytest.raises(ValidationError, match="schedule=cosine needs cycle_momentum=false"):
         TrainSpec(**{**spec.model_dump(), "cycle_momentum": True})
 
@@ -195,5 +169,4 @@ def test_a_cosine_follows_its_formula_and_ends_at_a_hundredth():
 def test_a_constant_rate_is_reached_at_the_last_step_of_the_warm_up():
     spec = recipe(6, 4, False).model_copy(update={"schedule": "constant"})
     values = [constant(step, spec) for step in range(6)]
-    assert [rate / spec.lr for rate, _ in values] == [0.25, 0.5, 0.75, 1, 1, 1]
-    assert {beta for _, beta in values} == {0.8}
+    assert values == [(spec.lr * share, 0.8) for share in (0.25, 0.5, 0.75, 1, 1, 1)]
