@@ -1,4 +1,4 @@
-"""The training step, the schedules of the learning rate, and the evaluation."""
+"""Training: the step, the schedules, the optimisers, the evaluation, and the loop over steps."""
 
 import math
 from dataclasses import replace
@@ -8,16 +8,30 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import OneCycleLR
 
 from harness.data import restore
 from harness.model import build_model
+from harness.optimisers import Muon, parameter_groups
 from harness.records.spec import TrainSpec
-from harness.train import constant, cosine, one_cycle
-from tasks.answers import NextTokens
+from harness.train import (
+    DivergedError,
+    Evaluation,
+    Progress,
+    Trainer,
+    constant,
+    cosine,
+    evaluation_steps,
+    fit,
+    one_cycle,
+)
+from tasks import metrics
+from tasks.answers import NextTokens, Number
 from tasks.contract import Split
-from tests.harness.specs import recipe
+from tests.harness.conftest import requested
+from tests.harness.specs import Clock, nothing, recipe
 
 ADAMW = partial(torch.optim.AdamW, fused=True)
 RADAM = partial(torch.optim.RAdam, decoupled_weight_decay=True)
@@ -170,3 +184,200 @@ def test_a_constant_rate_is_reached_at_the_last_step_of_the_warm_up():
     spec = recipe(6, 4, False).model_copy(update={"schedule": "constant"})
     values = [constant(step, spec) for step in range(6)]
     assert values == [(spec.lr * share, 0.8) for share in (0.25, 0.5, 0.75, 1, 1, 1)]
+
+
+def train(trainer, dev, save=nothing, on_point=nothing) -> Progress:
+    progress = Progress()
+    fit(trainer, dev, progress, on_point, lambda: save(progress))
+    return progress
+
+
+def evaluation(mean: float, metric: str = "accuracy") -> Evaluation:
+    return Evaluation(torch.full((8,), mean), 8, metrics.find(metric).metric)
+
+
+@pytest.fixture
+def evaluations(monkeypatch):
+    def make(found: list[Evaluation]) -> None:
+        left = iter(found)
+        monkeypatch.setattr(Trainer, "evaluate", lambda self, split: next(left))
+
+    return make
+
+
+def test_a_curve_of_thousands_of_steps_has_about_a_hundred_points(tiny, prepare, dev, monkeypatch):
+    monkeypatch.setattr(Trainer, "step", lambda self, number: {"task": torch.tensor(float(number))})
+    curve = train(prepare(tiny(steps=2050, evaluations=3)), dev).curve
+    assert 100 <= len(curve) <= 106
+    # Dev is evaluated evenly, and after the last step.
+    assert [point.step for point in curve if point.dev is not None] == [683, 1366, 2050]
+    assert evaluation_steps(tiny(steps=2, evaluations=5).train) == [1, 2]
+    # Every step is in one point only, which is the mean of its steps.
+    starts = [0, *(point.step for point in curve)]
+    for start, point in zip(starts, curve, strict=False):
+        assert point.loss == pytest.approx((start + point.step - 1) / 2)
+    assert starts[-1] == 2050
+
+
+@pytest.mark.parametrize(("metric", "means", "step", "best"), [
+    ("accuracy", [0.25, 0.5, 0.5, 0.125], 2, 50.0), ("squared-error", [3.0, 2.0, 2.5, 2.0], 2, 2.0),
+    ("accuracy", [0.0, 0.0, 0.0, 0.0], 1, 0.0),
+])  # fmt: skip
+def test_the_best_is_the_earliest_on_dev(
+    tiny, prepare, dev, evaluations, metric, means, step, best
+):
+    evaluations([evaluation(mean, metric) for mean in means])
+    trainer, states = prepare(tiny(steps=4, evaluations=4)), []
+
+    def save(progress):
+        assert progress.curve[-1].step == progress.step
+        states.append({n: value.clone() for n, value in trainer.model.state_dict().items()})
+
+    progress = train(trainer, dev, save=save)
+    assert (progress.best_step, progress.best) == (step, best)
+    scores = [evaluation(mean, metric).score for mean in means]
+    assert [point.dev for point in progress.curve] == scores
+    expected = states[step - 1]
+    assert progress.best_state.keys() == expected.keys()
+    assert all(torch.equal(progress.best_state[name], expected[name]) for name in expected)
+    assert not torch.equal(expected["token.weight"], states[3]["token.weight"])
+
+
+@pytest.mark.parametrize(("name", "bad"), [("task", math.inf), ("ksvd", math.nan)])
+def test_a_loss_that_is_not_finite_ends_the_run(
+    tiny, prepare, dev, monkeypatch, evaluations, name, bad
+):
+    evaluations([evaluation(math.nan)])
+    with pytest.raises(DivergedError, match="accuracy on dev is nan at step 2"):
+        train(prepare(tiny()), dev)
+
+    def step(self, number):
+        losses = {"task": torch.tensor(1.0), "ksvd": torch.tensor(1.0)}
+        return losses | ({name: torch.tensor(bad)} if number == 2 else {})
+
+    monkeypatch.setattr(Trainer, "step", step)
+    progress = Progress()
+    with pytest.raises(DivergedError, match=f"{name} loss is {bad} by step 3"):
+        fit(prepare(tiny(steps=8)), dev, progress, nothing, nothing)
+    assert [point.step for point in progress.curve] == [1, 2]
+
+
+def test_training_time_ends_with_the_device_and_excludes_evaluation(
+    tiny, prepare, dev, monkeypatch
+):
+    clock, losses = Clock(), {"task": torch.tensor(0.0)}
+    monkeypatch.setattr("harness.train.time.perf_counter", clock)
+    monkeypatch.setattr("harness.train.synchronise", lambda device: clock.call(10.0)())
+    monkeypatch.setattr(Trainer, "step", lambda *_: clock.call(1.0)() or losses)
+    monkeypatch.setattr(Trainer, "evaluate", lambda *_: clock.call(100.0)() or evaluation(0.0))
+    points = []
+    progress = train(prepare(tiny()), dev, on_point=points.append)
+    seconds = [point.seconds for point in progress.curve]
+    assert points == progress.curve and seconds[0] > 0 and seconds == sorted(seconds)
+    assert progress.seconds == 4.0 + 10.0 * len(seconds)
+
+
+@pytest.mark.parametrize(("scores", "better", "last"), [
+    ((0.2, 0.99, 0.5, 0.99, 0.995, 0.1), "accuracy", 5),
+    ((0.2, 0.99, 0.5, 0.99, 0.5, 0.99), "accuracy", 6),
+    ((9.0, 8.0, 0.5, 0.9, 0.1, 0.1), "squared-error", 4),
+])  # fmt: skip
+def test_training_ends_when_two_evaluations_in_a_row_reach_the_score(
+    tiny, prepare, dev, evaluations, monkeypatch, scores, better, last
+):
+    monkeypatch.setattr(Trainer, "step", lambda self, number: {"task": torch.tensor(1.0)})
+    target = 99.0 if better == "accuracy" else 1.0
+    trainer = prepare(tiny(steps=6, evaluations=6, stop_at=target))
+    evaluations([evaluation(score, better) for score in scores])
+    if better != "accuracy":
+        dev = replace(dev, answers=Number(tolerance=1.0, measure=better))
+    progress = train(trainer, dev)
+    assert progress.step == last == progress.curve[-1].step
+    # It has ended: a process that continues does not train either.
+    fit(trainer, dev, progress, nothing, nothing)
+    assert progress.step == last
+
+
+def test_a_record_has_the_scores_of_groups_of_dev_and_of_probes(run_here):
+    record = run_here(requested("softmax", "recall", positions="none"))
+    assert record.status == "ok", record.reason
+    names = ["2 pairs in 16", "4 pairs in 32"]
+    evaluated = [point for point in record.curve if point.dev is not None]
+    # Four examples of each rung: twice as many answers at 4 pairs.
+    for point in evaluated:
+        first, second = (point.groups[name] for name in names)
+        assert point.dev == pytest.approx((first + 2 * second) / 3)
+    assert evaluated and [*record.final.probes] == [*names, "6 pairs in 48"]
+    assert [probe.sample.count for probe in record.final.probes.values()] == [8, 16, 24]
+    assert record.final.sample.count == 4 * 2 + 4 * 4
+
+
+def test_vectors_and_what_a_variant_names_do_not_decay(tiny, prepare):
+    model = prepare(tiny("primal")).model
+    first, second = (layer.attention for layer in model.layers)
+    first.undecayed = ("directions",)
+    decayed, others = (group["params"] for group in parameter_groups(model, tiny().train))
+    kept = {id(parameter) for parameter in others}
+    named = (first.directions, first.scales, second.scales, second.directions)
+    assert [id(p) in kept for p in named] == [True, False, True, False]
+    assert all(p.ndim > 1 for p in decayed) and len(decayed) + len(others) == len(
+        [*model.parameters()]
+    )
+
+
+SHAPES = ((5, 3), (3, 5), (4, 4), (4, 4), (12, 4))
+
+
+def matrices():
+    generator = torch.Generator().manual_seed(0)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
+
+
+def gradients(step):
+    generator = torch.Generator().manual_seed(step + 1)
+    return [torch.randn(shape, generator=generator) for shape in SHAPES]
+
+
+def updated(optimiser, weights, steps=3):
+    for step in range(steps):
+        for weight, gradient in zip(weights, gradients(step), strict=True):
+            weight.grad = gradient.clone()
+        optimiser.step()
+    return weights
+
+
+def test_muon_is_that_of_pytorch_but_for_bf16():
+    ours, theirs = matrices(), matrices()
+    updated(Muon(ours, lr=0.01, weight_decay=0.1), ours)
+    updated(torch.optim.Muon(theirs, lr=0.01, weight_decay=0.1, momentum=0.95,
+                           adjust_lr_fn="match_rms_adamw"), theirs)  # fmt: skip
+    for start, a, b in zip(matrices(), ours, theirs, strict=True):
+        change = (b - start).norm()
+        assert change > 0.01 and (a - b).norm() < 0.03 * change
+
+
+@pytest.mark.parametrize("least", [0, 5])
+def test_muon_has_the_matrices_of_layers_and_adamw_all_else(tiny, prepare, least):
+    trainer = prepare(tiny("ssd", optimiser="muon", muon_from=least))
+    own, other = ({id(p) for group in of.param_groups for p in group["params"]}
+                  for of in trainer.optimizer.optimisers)  # fmt: skip
+    matrices = {id(p) for name, p in trainer.model.layers.named_parameters() if p.ndim > 1
+                if min(p.shape[-2:]) >= least and "taps" not in name}  # fmt: skip
+    assert own == matrices and own | other == {id(p) for p in trainer.model.parameters()}
+    assert not own & other
+
+
+def test_an_optimiser_continues_from_its_state(tiny, prepare):
+    spec = tiny(optimiser="muon", settings={"model": {"dropout": 0.0}})
+    whole, first = prepare(spec), prepare(spec)
+    for step in range(4):
+        whole.step(step)
+    for step in range(2):
+        first.step(step)
+    second = prepare(spec)
+    second.model.load_state_dict(first.model.state_dict())
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    for step in range(2, 4):
+        second.step(step)
+    for a, b in zip(whole.model.parameters(), second.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
