@@ -20,8 +20,7 @@ def test_examples_that_share_a_sequence_are_a_cluster_and_small_clusters_come_fi
     tokens, lengths = torch.zeros(8, 1).byte(), torch.ones(8).int()
     split = Split(tokens, lengths, ids, torch.zeros(5).long(), padded=False)
     packed = by_cluster(torch.tensor([True, False, False, True, True]), split)
-    assert packed.clusters == ((1, 2), (3, 1))
-    assert packed.cluster_sums().tolist() == [0, 1, 2]
+    assert packed.clusters == ((1, 2), (3, 1)) and packed.cluster_sums().tolist() == [0, 1, 2]
 
 
 def test_every_answer_survives_packing_and_json():

@@ -111,8 +111,7 @@ def test_a_checkpoint_is_never_executed(rejected, path, tmp_path, write, execute
     content = write({"model": Touch(touched)})
     path.parent.mkdir()
     path.write_bytes(sealed(content))
-    assert str(path) in rejected(match="does not hold tensors by name")
-    assert not touched.exists()
+    assert str(path) in rejected(match="does not hold tensors by name") and not touched.exists()
     # Loading it by pickle executes it.
     execute(content)
     assert touched.exists()

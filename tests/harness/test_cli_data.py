@@ -16,10 +16,8 @@ from tests.harness.conftest import TREES
 
 @pytest.fixture
 def reviews(tmp_path, monkeypatch) -> Path:
-    folders = ("train/neg", "train/pos", "test/neg", "test/pos")
-    for folder in folders:
-        rating = 1 if folder.endswith("neg") else 9
-        review = tmp_path / "aclImdb" / folder / f"0_{rating}.txt"
+    for name in ("train/neg/0_1", "train/pos/0_9", "test/neg/0_1", "test/pos/0_9"):
+        review = tmp_path / "aclImdb" / f"{name}.txt"
         review.parent.mkdir(parents=True)
         review.write_text("So so.")
     source = replace(Text.source, arrays={}, examples={"train": 2, "test": 2})
@@ -42,18 +40,17 @@ def test_an_import_prints_its_file_and_a_cache_that_is_a_file_is_rejected(
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("present", [True, False])
-def test_fetch_prints_the_file_and_the_terms(call, monkeypatch, tmp_path, present):
+@pytest.mark.parametrize(("verb", "options"), [("present", ["--offline"]), ("fetched", [])])
+def test_fetch_prints_the_file_and_the_terms(call, monkeypatch, tmp_path, verb, options):
     def fetch(task, progress, offline):
         progress("reviews.tar.gz", 1, 2)
-        assert (task, offline) == ("text", present)
-        return sources.Fetched(path=tmp_path / "text.npz", terms="cite us", present=present)
+        assert (task, offline) == ("text", bool(options))
+        return sources.Fetched(path=tmp_path / "text.npz", terms="cite us", present=offline)
 
     monkeypatch.setattr(sources, "fetch_data", fetch)
-    verb = "present" if present else "fetched"
-    argv = ("data", "fetch", "text", *(["--offline"] if present else []))
     # No bar where there is no terminal.
-    assert call(*argv) == (0, f"{verb}: {tmp_path / 'text.npz'}\nterms: cite us\n", "")
+    out = f"{verb}: {tmp_path / 'text.npz'}\nterms: cite us\n"
+    assert call("data", "fetch", "text", *options) == (0, out, "")
 
 
 def test_a_line_for_each_data_set_says_where_it_is_or_how_to_get_it(call, rejected, data_home):

@@ -17,21 +17,8 @@ from tests.conftest import ROOT
 from zoo.registry import CUSTOM
 from zoo.variants import variants
 
-PLUGIN = ROOT / "docs" / "examples" / "plugin"
 DOCUMENT = json.loads(LISTED.read_text("utf-8"))
 ENTRIES = {entry["name"]: entry for entry in (*DOCUMENT["variants"], *DOCUMENT["tasks"])}
-
-
-@pytest.fixture
-def plug_ins(install, monkeypatch):
-    """The names of a variant and a task of other packages: of the example, and of another."""
-    monkeypatch.syspath_prepend(PLUGIN)
-    variant = {"aft-simple": "attention_free:AttentionFree"}
-    folder = install({"zoo.variants": variant, "tasks.tasks": {"mine": "mine:Mine"}})
-    (folder / "mine.py").write_text(
-        "from tasks.registry import tasks\nclass Mine(tasks.find('majority')):\n    name = 'mine'\n"
-    )
-    return {"aft-simple", "mine"}
 
 
 def test_the_list_names_every_variant_task_and_budget_in_100_columns(output):
@@ -102,14 +89,20 @@ def test_each_faulty_plug_in_is_one_line_and_is_not_listed(call, install, no_typ
     assert "task 'undefined' cannot be built (AttributeError: 'Undefined' object has no" in err
 
 
-def test_a_plug_in_is_listed_but_is_in_no_generated_file(call, plug_ins):
+def test_a_plug_in_is_listed_but_is_in_no_generated_file(call, install, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "examples" / "plugin")
+    variant = {"aft-simple": "attention_free:AttentionFree"}
+    folder = install({"zoo.variants": variant, "tasks.tasks": {"mine": "mine:Mine"}})
+    (folder / "mine.py").write_text(
+        "from tasks.registry import tasks\nclass Mine(tasks.find('majority')):\n    name = 'mine'\n"
+    )
     document = json.loads(call("list", "--json")[1])
     names = {entry["name"] for entry in (*document["variants"], *document["tasks"])}
-    assert names == {*ENTRIES} | plug_ins
+    assert names == {*ENTRIES, "aft-simple", "mine"}
     written = json.loads(json.dumps(registered(plug_ins=False)))
     assert written == DOCUMENT, "run: python -m harness.cli.pages"
-    for page in (variants_page(written), tasks_page(written)):
-        assert not any(name in page for name in plug_ins)
+    pages = variants_page(written) + tasks_page(written)
+    assert "aft-simple" not in pages and "mine" not in pages
 
 
 NATIVE = [

@@ -106,8 +106,7 @@ def test_a_full_disk_behind_stdout_is_one_line(start, argv, tmp_path):
     with Path("/dev/full").open("w") as full:
         found = start(*argv, stdout=full.fileno())
     line = "harness: standard output cannot be written (No space left on device)\n"
-    assert found == (1, line)
-    assert (tmp_path / "runs.md").is_file() == ("report" in argv)
+    assert found == (1, line) and (tmp_path / "runs.md").is_file() == ("report" in argv)
 
 
 @pytest.mark.parametrize(("closed", "argv", "code", "message"), [

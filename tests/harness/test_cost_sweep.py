@@ -158,8 +158,7 @@ def test_each_shape_of_finished_runs_of_this_machine_is_measured_once(runs, capl
     caplog.clear()
     assert runs(*given) == costs and runs(*given, rerun=True)
     lines = [line for line in caplog.messages if "tokens" in line]
-    assert ["present" in line for line in lines] == [True] * 2 + [False] * 2
-    assert runs() == []
+    assert ["present" in line for line in lines] == [True] * 2 + [False] * 2 and runs() == []
 
 
 def test_nothing_is_measured_beside_runs_in_progress(runs, tmp_path):

@@ -72,18 +72,21 @@ def test_tokens_are_the_return_the_state_and_the_action_of_each_step_with_its_ti
     torch.testing.assert_close(seen[0], x)
 
 
-def test_padding_is_in_no_loss_and_in_no_gradient():
-    batch, results = draw(), []
+def test_the_loss_is_the_mean_squared_error_and_padding_is_in_no_loss_and_in_no_gradient():
+    batch, results, kind = draw(), [], Actions()
     noise = batch.tokens.masked_fill(~batch.mask[..., None], 3.0)
     for tokens in (batch.tokens, noise):
         trained = model("primal").train()
         actions, losses = trained(Batch(tokens, batch.mask, batch.targets))
-        loss = Actions().loss(actions, batch.targets)
+        loss = kind.loss(actions, batch.targets)
         (loss + sum(losses.values())).backward()
         results.append([loss, *losses.values(), *(part.grad for part in trained.parameters())])
     assert all(part.isfinite().all() for part in results[0])
-    for plain, changed in zip(*results, strict=True):
-        torch.testing.assert_close(changed, plain)
+    torch.testing.assert_close(*results)
+    real = batch.mask[:, 0]
+    torch.testing.assert_close(loss, (actions - batch.targets)[real].square().mean())
+    assert not kind.losses(actions, batch.targets)[~real].any()
+    assert int(kind.counted(batch.targets).sum()) == 12
 
 
 @pytest.fixture
@@ -97,15 +100,6 @@ def pendulum(tmp_path):
     return make
 
 
-def test_the_loss_is_the_mean_squared_error_over_the_steps_that_are_there():
-    batch, actions = draw(), torch.zeros(3, STEPS, ACTIONS)
-    real = batch.tokens[:, 0, :, -ACTIONS:][batch.mask[:, 0]]
-    torch.testing.assert_close(Actions().loss(actions, batch.targets), real.square().mean())
-    losses = Actions().losses(actions, batch.targets)
-    assert losses.shape == (3, STEPS) and not losses[~batch.mask[:, 0]].any()
-    assert int(Actions().counted(batch.targets).sum()) == 12
-
-
 def test_the_record_has_returns_and_no_accuracy(pendulum, store, reported, run_here):
     record = run_here(pendulum())
     final = record.final
@@ -115,8 +109,7 @@ def test_the_record_has_returns_and_no_accuracy(pendulum, store, reported, run_h
     on_dev = [point.dev for point in record.curve if point.dev is not None]
     assert len(on_dev) == 2 and final.dev == min(on_dev)
     assert record.selection.name == "squared error"
-    assert {"gymnasium", "mujoco"} <= {*record.environment.versions}
-    assert store.read()[0] == [record]
+    assert {"gymnasium", "mujoco"} <= {*record.environment.versions} and store.read()[0] == [record]
     with one_line("drop_path has no meaning for trajectories"):
         pendulum(model={"drop_path": 0.1})
     record = run_here(pendulum(train={"best_on_test": True}))

@@ -102,8 +102,7 @@ def test_the_figure_has_means_and_ranges_over_the_seeds():
     # A zero is drawn as the smallest value of the logarithmic axis.
     assert [*squares.lines[1].get_ydata()] == [1e-16] * 3
     band = squares.collections[0].get_paths()[0].get_extents()
-    assert (band.y0, band.y1) == (1, 900)
-    assert {*aligned.lines[-1].get_ydata()} == {0.25}
+    assert (band.y0, band.y1) == (1, 900) and {*aligned.lines[-1].get_ydata()} == {0.25}
 
 
 def test_the_published_ksvd_loss_reaches_zero_without_the_subspaces_alone_and_beside_a_task():

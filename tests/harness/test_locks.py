@@ -15,7 +15,7 @@ from harness.records.locks import Locks
 from harness.records.store import Entry, overview
 from harness.runner import failure
 from tests.conftest import ROOT, one_line
-from tests.harness.specs import POINT, STATE, raising
+from tests.harness.specs import POINT, STATE, Clock, raising
 from tests.reports.conftest import make_record
 
 HOLD = """
@@ -68,12 +68,13 @@ def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
 
 
 def test_the_step_is_written_from_time_to_time_and_a_phase_at_once(locks, monkeypatch):
-    seconds = [100.0]
-    monkeypatch.setattr("harness.records.locks.time.monotonic", lambda: seconds[0])
+    clock = Clock()
+    monkeypatch.setattr("harness.records.locks.time.monotonic", clock)
+    clock.now = 100.0
     lock, points = acquire(locks), [POINT.model_copy(update={"step": step}) for step in (1, 2, 3)]
     lock.report(point=points[0])
     assert (lock.state.step, locks.state("name").step) == (1, 0)
-    seconds[0] += 3
+    clock.now += 3
     lock.report(point=points[1])
     assert locks.state("name") == lock.state and lock.state.point == points[1]
     lock.report(point=points[2])
@@ -146,8 +147,7 @@ def test_no_file_changes_unless_all_can_be_written_and_the_error_names_the_file(
     folder.mkdir()
     with pytest.raises(OSError) as caught:
         write_all({path: b"new", folder: b"new", tmp_path / "c.md": b"new"})
-    assert caught.value.filename == str(folder)
-    assert path.read_bytes() == b"old"
+    assert caught.value.filename == str(folder) and path.read_bytes() == b"old"
     assert sorted(tmp_path.iterdir()) == [path, folder]
 
 
@@ -193,18 +193,14 @@ def test_the_command_says_the_same_and_changes_nothing(tiny, store, interrupted,
     assert found["rows"][0]["state"]["pid"] == os.getpid() and found["rows"][2]["reason"] == "boom"
 
 
-def test_a_run_that_was_killed_is_interrupted(store):
-    store.locks.folder.mkdir(parents=True)
-    (store.locks.folder / "name.json").write_text(STATE.model_dump_json())
-    assert overview(store) == ([Entry("interrupted", "name", state=STATE)], [])
-
-
 @pytest.mark.filterwarnings("always")
 def test_no_text_of_a_store_reaches_the_terminal_as_a_command(store, tiny, call):
     store.write(failure(tiny(), store, "\x1b]0;title\x07 boom\n\x9b31m"))
+    # A run that was killed is interrupted.
     state = STATE.model_copy(update={"host": "\x1b[2J"})
     store.locks.folder.mkdir(parents=True)
     (store.locks.folder / "name\x1b[1m.json").write_text(state.model_dump_json())
+    assert Entry("interrupted", "name\x1b[1m", state=state) in overview(store)[0]
     (store.folder / "other\x1b[1m\udcff.json").write_text("{}")
     code, out, err = call("status")
     assert code == 0 and len(err.splitlines()) == 1 and len(out.splitlines()) == 3

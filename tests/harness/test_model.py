@@ -143,8 +143,7 @@ def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(tiny
     assert [type(layer.attention).name() for layer in model.layers] == ["softmax", "primal"]
     assert model.layers[1].attention.scales.shape == (2, 7)
     assert model.token.weight.shape == (task.vocabulary, 64)
-    assert model.position.weight.shape == (24, 64)
-    assert model.head[-1].out_features == 10
+    assert model.position.weight.shape == (24, 64) and model.head[-1].out_features == 10
     assert model.layers[0].feed_forward[0].out_features == 128
     assert [module.dropout.p for module in (model, *model.layers)] == [0.1] * 3
     assert {layer.attention.size.dropout for layer in model.layers} == {0.25}
@@ -154,8 +153,7 @@ def test_with_target_positions_each_row_of_logits_depends_on_its_own_token():
     model = classifier(layer("none"), layer("none")).eval()
     batch = replace(draw(None), target_positions=torch.tensor([[0, 7], [3, 3], [19, 1]]))
     before = logits(model, batch)
-    assert before.shape == (3, 2, CLASSES)
-    assert torch.equal(before[1, 0], before[1, 1])
+    assert before.shape == (3, 2, CLASSES) and torch.equal(before[1, 0], before[1, 1])
     other = batch.tokens.clone()
     other[0, 0, 7] = (other[0, 0, 7] + 1) % VOCABULARY
     other[:, 0, 10] = (other[:, 0, 10] + 1) % VOCABULARY

@@ -22,10 +22,6 @@ COST = find("chen2023-cost")
 QUICK = ("run", "--suite", "chen2023-cost", "--questions", "retrieval")
 
 
-def recipe_of(suite, name):
-    return recipes.of_question(suite, name).of_task(suite.question(name).task)
-
-
 @pytest.mark.parametrize(("name", "unit"), [
     ("chen2023-series", "%"), ("chen2023-lra", "%"), ("chen2023-cost", "GB"), ("mad", "%"),
 ])  # fmt: skip
@@ -80,7 +76,8 @@ def test_gpu_hours_are_runs_times_steps_times_the_seconds_of_a_step(name):
         line = found.loc[question.name]
         count = len(question.rates) + len(question.seeds)
         assert (line["rows"], line["runs"]) == (len(suite.rows), count * len(suite.rows))
-        assert line["steps"] == recipe_of(suite, question.name).train["steps"]
+        recipe = recipes.of_question(suite, question.name).of_task(question.task)
+        assert line["steps"] == recipe.train["steps"]
         assert line["assumed"] == (name == "zoology")
     line = found.iloc[0]
     if line["assumed"]:
@@ -117,8 +114,7 @@ def test_steps_are_measured_once_and_shown_beside_the_published_ones(call, store
     assert "2,000 (185)" in " ".join(out.split()) and "timeout (1,334)" in out
     rows = {row["row"]: row for row in json.loads(call(*arguments, "--json")[1])["rows"]}
     assert [*rows] == ["softmax[backend=naive]", "softmax[backend=sdpa]", "primal"]
-    assert rows["primal"]["seconds_per_1k_steps_median"] == 2000
-    assert call("report")[0] == 0
+    assert rows["primal"]["seconds_per_1k_steps_median"] == 2000 and call("report")[0] == 0
     page = (store.folder / "chen2023-cost.md").read_text()
     assert "- softmax[backend=naive], retrieval: timeout: a reason" in page
     lines = [*csv.DictReader((store.folder / "chen2023-cost.csv").read_text().splitlines())]
@@ -156,8 +152,7 @@ def test_missing_data_are_named_and_other_questions_run_untuned(call, store, tmp
     assert {*zip(runs["row"], runs["seed"], runs["question"], runs["role"], strict=True)} == {
         (row, seed, "listops", "") for row, seed in product(("primal", "softmax"), (0, 1))
     }
-    assert (runs["train.lr"] == 1e-3).all()
-    assert call("report", "--suite", str(file))[0] == 0
+    assert (runs["train.lr"] == 1e-3).all() and call("report", "--suite", str(file))[0] == 0
     page = (store.folder / "mine.md").read_text()
     mean = runs[runs["row"] == "primal"]["score"].mean()
     assert f"| listops | primal | 2 | {mean:.1f} [" in page and "No runs" in page

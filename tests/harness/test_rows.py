@@ -11,6 +11,7 @@ from harness import rows
 from harness.records import suites
 from harness.records.answers import CorrectAnswers
 from harness.records.files import file_lines, line_of
+from harness.records.record import Record
 from harness.records.store import CertificateStore, CostStore, Store
 from tests.certificates import committed
 from tests.harness.test_suites import SUITE
@@ -52,13 +53,16 @@ def packed(runs, output, tmp_path):
     return tmp_path / "out" / "mine@3" / "primal-rank-8.jsonl"
 
 
-def rewrite(path, change, which=0) -> None:
-    # With a checksum of the new content.
-    lines = [*file_lines(path)]
-    tree = json.loads(lines[which].text)
-    change(tree)
-    lines[which] = lines[which]._replace(text=json.dumps(tree, separators=(",", ":")))
-    path.write_text("".join(line_of(*line[2:5]) for line in lines))
+def rewrite(path, change, select=lambda number, line: number == 0) -> None:
+    # Under the name and with a checksum of the new content.
+    texts = []
+    for number, line in enumerate(file_lines(path)):
+        tree = json.loads(line.text)
+        if select(number, line.text):
+            change(tree)
+        record = Record.model_validate(tree)
+        texts.append(line_of("run", record.spec.file_name, record.model_dump_json()))
+    path.write_text("".join(texts))
 
 
 def results(call, path, *options) -> dict[str, bool]:
@@ -116,33 +120,23 @@ def test_a_row_that_lacks_a_run_is_not_packed(role, which, packed, store, reject
 )
 def test_a_row_that_is_not_installed_has_the_forms_of_its_certificate(forms, complete, runs):
     # One question is causal, and the row has no run of it.
-    row = rows.of_store(suites.find("mine"), ROW, runs.folder, "")
+    row, primal = rows.of_store(suites.find("mine"), ROW, runs.folder, ""), committed()["primal"]
     changes = {"attention": "Mine", "layers": ("Mine",), "options": {}, "overrides": {}}
     own = [run.model_copy(update={"spec": run.spec.model_copy(update=changes)})
            for run in row.runs if run.spec.question.name == "hard"]  # fmt: skip
-    checks = tuple(
-        committed()["primal"].results[0].model_copy(update={"form": form}) for form in forms
-    )
-    certificate = committed()["primal"].model_copy(update={"variant": "Mine", "results": checks})
+    checks = tuple(primal.results[0].model_copy(update={"form": form}) for form in forms)
+    certificate = primal.model_copy(update={"variant": "Mine", "results": checks})
     found = rows.verify(replace(row, label="Mine", runs=own, certificates=[certificate]))
     assert {of.check: of.passed for of in found}["complete"] == complete
 
 
-CHANGES = {
-    "questions": lambda run: run["spec"]["question"].update(declared="0" * 16),
-    "data": lambda run: run["spec"]["data"].update(train="0" * 64),
-    "code": lambda run: run["versions"].update(primal="0.0"),
-}
-
-
-@pytest.mark.parametrize("check", CHANGES)
-def test_a_run_of_another_question_data_or_code_is_noticed(check, packed, call):
-    rewrite(packed, CHANGES[check])
-    # Under the name of its new specification.
-    line = file_lines(packed)[0]
-    record = Store(packed.parent).kind.model_validate_json(line.text)
-    rest = "".join(packed.read_text().splitlines(True)[1:])
-    packed.write_text(line_of("run", record.spec.file_name, line.text) + rest)
+@pytest.mark.parametrize(("check", "change"), [
+    ("questions", lambda run: run["spec"]["question"].update(declared="0" * 16)),
+    ("data", lambda run: run["spec"]["data"].update(train="0" * 64)),
+    ("code", lambda run: run["versions"].update(primal="0.0")),
+])  # fmt: skip
+def test_a_run_of_another_question_data_or_code_is_noticed(check, change, packed, call):
+    rewrite(packed, change)
     assert not results(call, packed)[check]
 
 
@@ -153,9 +147,7 @@ def test_a_score_that_training_does_not_give_is_noticed(packed, call):
         run["final"]["sample"] = CorrectAnswers.pack([True] * sample.count, sizes).model_dump()
         run["final"]["score"] = 100.0
 
-    for number, line in enumerate(file_lines(packed)):
-        if '"role":"final"' in line.text:
-            rewrite(packed, perfect, number)
+    rewrite(packed, perfect, lambda number, text: '"role":"final"' in text)
     found = results(call, packed, "--repeat", "2")
     assert [check for check, passed in found.items() if not passed] == ["repeat"]
 

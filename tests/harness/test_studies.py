@@ -134,11 +134,6 @@ def test_a_run_without_weights_or_with_a_damaged_record_is_rejected(rejected, st
     assert "is not a record" in rejected("study", "spectrum", path.name)
 
 
-def spectra(run, samples):
-    rows = spectrum.spectra(run.record.spec, run.files, samples, "a setting")
-    return pd.DataFrame(rows)
-
-
 def test_the_spectrum_of_a_matrix_with_known_singular_values():
     left, right = (torch.linalg.qr(torch.randn(6, 6).double())[0] for _ in range(2))
     values = torch.tensor([4.0, 2.0, 2.0, 1.0, 0.0, 0.0]).double()

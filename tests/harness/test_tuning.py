@@ -115,8 +115,7 @@ def test_tuning_again_trains_nothing_again(output, store, outcomes):
     out = output("run", *TINY, "--seeds", "1,2")
     assert out.count("already present; run it") == 1
     again = {run.spec.id: run for run in store.read()[0]}
-    assert len(again) == 4
-    assert all(again[run.spec.id] == run for run in records)
+    assert len(again) == 4 and all(again[run.spec.id] == run for run in records)
 
 
 MQAR = {"mqar": {"train": 64, "vocabulary": 32}}

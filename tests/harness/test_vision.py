@@ -3,6 +3,7 @@
 import os
 import signal
 from importlib.util import find_spec
+from itertools import product
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -29,16 +30,14 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def image_folder(tmp_path_factory) -> Path:
-    squares = np.random.default_rng(0).integers(0, 256, (3, 6, 8, 8), dtype=np.uint8)
-    sheet = squares.repeat(4, axis=2).repeat(4, axis=3)
-    root = tmp_path_factory.mktemp("images")
-    for name, row in zip(("ant", "bee", "cow"), sheet, strict=True):
-        images = iter(row)
-        for part, count in (("train", 4), ("val", 2)):
-            folder = root / part / name
-            folder.mkdir(parents=True)
-            for number in range(count):
-                Image.fromarray(next(images)).save(folder / f"{number}.JPEG")
+    pixels, root = np.random.default_rng(0), tmp_path_factory.mktemp("images")
+    for name, (part, count) in product(("ant", "bee", "cow"), (("train", 4), ("val", 2))):
+        folder = root / part / name
+        folder.mkdir(parents=True)
+        for number in range(count):
+            squares = pixels.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            image = squares.repeat(4, axis=0).repeat(4, axis=1)
+            Image.fromarray(image).save(folder / f"{number}.JPEG")
     return root
 
 
@@ -87,11 +86,10 @@ def model_of(spec: RunSpec):
 @pytest.mark.slow
 def test_with_the_weights_of_timm_it_gives_timms_outputs(images, timm):
     spec = images(**{"model.depth": 3, "model.dropout": 0.0, "model.drop_path": 0.5})
-    sizes = {"img_size": 16, "patch_size": 8, "embed_dim": 64, "depth": 3, "num_heads": 2,
-             "drop_path_rate": 0.5}  # fmt: skip
     theirs = timm.create_model(
-        "deit_small_patch16_224", num_classes=3, mlp_ratio=2, **sizes
-    ).double()
+        "deit_small_patch16_224", num_classes=3, mlp_ratio=2, img_size=16, patch_size=8,
+        embed_dim=64, depth=3, num_heads=2, drop_path_rate=0.5,
+    ).double()  # fmt: skip
     # All norms start with the same weights: to exchange two would change nothing.
     for parameter in theirs.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
@@ -105,18 +103,14 @@ def test_with_the_weights_of_timm_it_gives_timms_outputs(images, timm):
             state[f"{at}out.{kind}"] = state.pop(f"{at}proj.{kind}")
     ours.load_state_dict(state)
     images, results = torch.randn(8, 3, 16, 16, dtype=torch.float64), []
-    for model in (ours, theirs):
+    batch = Batch(images, None, torch.zeros(8, dtype=torch.int64))
+    for logits_of, inner in ((lambda: ours(batch)[0], ours.transformer),
+                             (lambda: theirs(images), theirs)):  # fmt: skip
         # In training mode: both leave out the same blocks.
         torch.manual_seed(1)
-        if model is ours:
-            logits, losses = model(Batch(images, None, torch.zeros(8, dtype=torch.int64)))
-            assert losses == {}
-        else:
-            logits = model(images)
-        token = (ours.transformer if model is ours else theirs).cls_token
-        results.append((logits, *torch.autograd.grad(logits.square().sum(), token)))
-    for first, second in zip(*results, strict=True):
-        torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-12)
+        logits = logits_of()
+        results.append([logits, *torch.autograd.grad(logits.square().sum(), inner.cls_token)])
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
 
 
 def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(image_folder, timm):
@@ -178,23 +172,19 @@ def test_processes_that_decode_ahead_give_the_same_batches(images, monkeypatch):
         # As a scheduler does before it ends a job: the step is still completed.
         for child in active_children():
             os.kill(child.pid, signal.SIGTERM)
-    assert ahead._ahead is not None
-    assert torch.equal(torch.get_rng_state(), state)
+    assert ahead._ahead is not None and torch.equal(torch.get_rng_state(), state)
 
 
 def test_mixed_images_have_mixed_targets_and_others_their_own(images):
-    mixed = read(images(**{"train.augment.mixup": 0.8}))(0)
-    assert mixed.targets.shape == (4, 3)
-    torch.testing.assert_close(mixed.targets.sum(1), torch.ones(4))
-    plain = read(images())(0)
-    train = restore(images()).splits["train"]
-    examples = read(images()).decoded.order.batch(0)
+    recipes = ({}, {"train.augment.mixup": 0.8}, {"train.augment.cutmix": 1.0})
+    plain, mixed, cut = (read(images(**recipe))(0) for recipe in recipes)
+    train, examples = restore(images()).splits["train"], read(images()).decoded.order.batch(0)
     assert torch.equal(plain.tokens, train.gather(examples).tokens)
     assert torch.equal(plain.targets, train.targets[examples])
+    torch.testing.assert_close(mixed.targets.sum(1), torch.ones(4))
     share = mixed.targets.gather(1, plain.targets[:, None]).min()
     expected = share * plain.tokens + (1 - share) * plain.tokens.flip(0)
     torch.testing.assert_close(mixed.tokens, expected)
-    cut = read(images(**{"train.augment.cutmix": 1.0}))(0)
     exchanged = (cut.tokens != plain.tokens).any(1)
     assert torch.equal(cut.tokens.flip(0).movedim(1, -1)[exchanged],
                        plain.tokens.movedim(1, -1)[exchanged])  # fmt: skip
