@@ -136,29 +136,25 @@ def test_a_compiled_step_is_compared_with_compiled_sdpa_and_counted_uncompiled(t
 
 
 @pytest.mark.parametrize("level", ["layer", "step"])
-@pytest.mark.parametrize("operation", ["forward", "train"])
-def test_a_call_has_the_mode_the_precision_and_the_gradients_of_its_pass(operation, level):
-    spec = specified("primal", operation, level=level, causal=True)
-    timed, modes, inputs = prepare(spec.model_copy(update={"precision": "bf16"})), [], []
-    timed.module.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
-    timed.module.register_forward_hook(
-        lambda module, *_: modes.append(
-            (module.training, torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"))
-        )
-    )
-    pulled = set()
-    for name, parameter in timed.module.named_parameters():
+@pytest.mark.parametrize("training", [False, True])
+def test_a_call_has_the_mode_the_precision_and_the_gradients_of_its_pass(training, level):
+    spec = specified("primal", "train" if training else "forward", level=level, causal=True)
+    timed = prepare(spec.model_copy(update={"precision": "bf16"}))
+    modes, inputs, pulled, module = [], [], set(), timed.module
+    module.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
+    module.register_forward_hook(lambda *_: modes.append(
+        (module.training, torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"))
+    ))  # fmt: skip
+    for name, parameter in module.named_parameters():
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: pulled.add(name))
     timed.call()
-    training = operation == "train"
     assert modes == [(training, not training, True)]
     # Gradients of the auxiliary loss, too; nothing is kept for the next call.
-    assert pulled == ({name for name, _ in timed.module.named_parameters()} if training else set())
-    assert all(parameter.grad is None for parameter in timed.module.parameters())
+    assert pulled == {name for name, _ in module.named_parameters() if training}
+    assert all(parameter.grad is None for parameter in module.parameters())
     if level == "layer":
         assert inputs[0].requires_grad is training and inputs[0].grad is None
-    layers = [module for module in timed.module.modules() if isinstance(module, Attention)]
-    assert all(layer.size.causal for layer in layers)
+    assert all(of.size.causal for of in module.modules() if isinstance(of, Attention))
 
 
 def test_a_batch_is_a_number_or_follows_from_the_tokens():
@@ -182,13 +178,12 @@ def test_a_measurement_has_its_ratio_its_backend_and_the_operations_of_its_formu
     measured = measure(spec, LIMITS, 0.0, 60.0)
     assert measured.ratio and measured.memory_ratio and not measured.no_ratio
     assert measured.peak_bytes > 0 and measured.flops > 0
-    assert (measured.state_bytes is not None) == (operation == "decode")
-    assert measured.backend == backend
-    if operation == "decode":
-        assert measured.analytic_flops is None
-    if attention != "softmax" or operation == "decode":
+    decodes = operation == "decode"
+    assert (measured.state_bytes is not None) == decodes and measured.backend == backend
+    assert not decodes or measured.analytic_flops is None
+    if attention != "softmax" or decodes:
         return
-    pairs = 4 * B * N**2 * D * {"forward": 1, "train": 3, "prefill": 0.5}[operation]
+    pairs = 4 * B * N**2 * D * {"train": 3, "prefill": 0.5}[operation]
     formula = PROJECTIONS * (3 if operation == "train" else 1) + pairs
     assert measured.analytic_flops == pytest.approx(formula, rel=0.01)
     # The limit leaves out what an implementation computes again.

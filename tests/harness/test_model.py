@@ -230,7 +230,7 @@ def test_recomputation_changes_no_bit_and_evaluation_recomputes_nothing(recomput
         total = outputs.square().sum() + sum(losses.values())
         found.append([total, *torch.autograd.grad(total, [*model.parameters()]), torch.rand(1)])
     assert all(map(torch.equal, *found))
-    layers[0].register_forward_hook(lambda *_: calls.append(1))
+    layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
     for training, count in ((False, 1), (True, 3)):
         model.train(training)(draw(None))[0].sum().backward()
         assert len(calls) == count

@@ -1,6 +1,5 @@
 """The suites of published tables and set-ups: rows, recipes, missing data, what they show."""
 
-import csv
 import hashlib
 import json
 from itertools import product
@@ -19,7 +18,6 @@ from tasks import names
 from tests.harness.conftest import requested
 
 COST = find("chen2023-cost")
-QUICK = ("run", "--suite", "chen2023-cost", "--questions", "retrieval")
 
 
 @pytest.mark.parametrize(("name", "unit"), [
@@ -107,7 +105,7 @@ def test_a_suite_is_described_by_its_runs_and_gpu_hours(output):
 @pytest.mark.slow
 def test_steps_are_measured_once_and_shown_beside_the_published_ones(call, store, outcomes):
     outcomes["softmax"] = "timeout"
-    arguments = (*QUICK, "-a", "primal")
+    arguments = ("run", "--suite", "chen2023-cost", "--questions", "retrieval", "-a", "primal")
     code, out, err = call(*arguments)
     records, broken = CostStore.within(store.folder).read()
     assert code == 0 and len(records) == 3 and not broken, err
@@ -117,9 +115,6 @@ def test_steps_are_measured_once_and_shown_beside_the_published_ones(call, store
     assert rows["primal"]["seconds_per_1k_steps_median"] == 2000 and call("report")[0] == 0
     page = (store.folder / "chen2023-cost.md").read_text()
     assert "- softmax[backend=naive], retrieval: timeout: a reason" in page
-    lines = [*csv.DictReader((store.folder / "chen2023-cost.csv").read_text().splitlines())]
-    memory = {line["published_peak_memory_gb"] for line in lines if line["row"] == "primal"}
-    assert memory == {"0.69", "1.37", "2.99", "1.39", "1.52"}
 
 
 # The data of one of its questions are missing.
@@ -153,9 +148,6 @@ def test_missing_data_are_named_and_other_questions_run_untuned(call, store, tmp
         (row, seed, "listops", "") for row, seed in product(("primal", "softmax"), (0, 1))
     }
     assert (runs["train.lr"] == 1e-3).all() and call("report", "--suite", str(file))[0] == 0
-    page = (store.folder / "mine.md").read_text()
-    mean = runs[runs["row"] == "primal"]["score"].mean()
-    assert f"| listops | primal | 2 | {mean:.1f} [" in page and "No runs" in page
     assert len(pd.read_csv(store.folder / "mine-answers.csv")) == len(runs)
 
 

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import re
-from functools import reduce
+from functools import cache, reduce
 from operator import getitem
 from pathlib import Path
 
@@ -29,9 +29,6 @@ SPEC = make_record(
 ).spec.model_dump(mode="json")  # fmt: skip
 SPEC["question"]["task"]["options"] = {"max_len": 2000, "seed": 0}
 SPEC["question"]["variants"] = {"primal": {"rank": 20, "eta": 0.05}}
-RESULTS = ROOT / "results"
-
-
 OTHER = RunSpec.model_validate({**SPEC, "seed": 1})
 
 
@@ -101,11 +98,16 @@ def test_a_broken_record_is_reported_and_left_as_it_is(store, record, kind):
     assert path.read_bytes() == damaged
 
 
+@cache
+def first_of(kind):
+    return kind.within(ROOT / "results").read_whole()[0]
+
+
 @pytest.mark.parametrize("kind", stores.KINDS.values(), ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("form", ["a file", "a line"])
 @pytest.mark.parametrize("edit", ["a year", "the checksum", "no checksum", "none"])
 def test_an_edited_record_is_named_and_not_believed(tmp_path, kind, edit, form):
-    first, store = kind.within(RESULTS).read_whole()[0], kind.within(tmp_path)
+    first, store = first_of(kind), kind.within(tmp_path)
     name, path = store.name_of(first), tmp_path / "row" / "any.jsonl"
     if form == "a file":
         path = store.write(first)
