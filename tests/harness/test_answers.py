@@ -33,6 +33,11 @@ def test_every_answer_survives_packing_and_json():
     assert (again.count, again.mean) == (1003, correct.mean())
     assert again.cluster_sizes().tolist() == sizes and again == packed
     assert CorrectAnswers.pack([True] * 300, [300]).cluster_sums().tolist() == [300]
+    values = ClusterValues(sizes=(2, 3), sums=(1.0, 4.0))
+    assert (values.count, values.mean) == (5, 1.0)
+    assert values.cluster_sizes().tolist() == [2, 3] and values.cluster_sums().tolist() == [1, 4]
+    with pytest.raises(ValidationError, match="one number for each cluster"):
+        ClusterValues(sizes=(2, 3), sums=(1.0,))
 
 
 @pytest.mark.parametrize(("change", "message"), [
@@ -47,11 +52,3 @@ def test_answers_that_do_not_agree_are_rejected(change, message):
     record["final"]["sample"] = {"kind": "bits", "bits": "pA==", "clusters": [[3, 2]]} | change
     with pytest.raises(ValidationError, match=message):
         Record.model_validate(record)
-
-
-def test_sums_of_clusters_have_the_interface_of_bits():
-    values = ClusterValues(sizes=(2, 3), sums=(1.0, 4.0))
-    assert (values.count, values.mean) == (5, 1.0)
-    assert values.cluster_sizes().tolist() == [2, 3] and values.cluster_sums().tolist() == [1, 4]
-    with pytest.raises(ValidationError, match="one number for each cluster"):
-        ClusterValues(sizes=(2, 3), sums=(1.0,))

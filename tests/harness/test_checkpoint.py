@@ -38,7 +38,7 @@ def test_a_run_that_continues_from_a_checkpoint_equals_one_without_a_break(
     tiny, prepare, dev, path
 ):
     # The checkpoint is between two points of the curve, after an evaluation.
-    spec = tiny("performer+primal", steps=200, evaluations=20)
+    spec = tiny("performer+primal", steps=200, evaluations=20, optimiser="muon")
 
     def late() -> Progress:
         before = Point(step=188, seconds=0.1, loss=1, losses={})

@@ -35,14 +35,16 @@ def spec(attention, length, machine="one"):
 SPECS = [spec(name, length) for name in ("softmax", "none") for length in (512, 256, 1024)]
 
 
-class Measure:
-    def __init__(self, failures=()):
-        self.failures, self.calls = dict(failures), []
-
-    def __call__(self, spec):
-        self.calls.append((spec.attention, spec.length))
-        status = self.failures.get(self.calls[-1])
+def measuring(failures=()):
+    def measure(spec):
+        status = dict(failures).get((spec.attention, spec.length))
         return Outcome(status, "a reason", None) if status else Outcome("ok", "", MEASURED)
+
+    return mock.Mock(side_effect=measure)
+
+
+def calls(measure):
+    return [(spec.attention, spec.length) for ((spec,), _) in measure.call_args_list]
 
 
 @pytest.fixture
@@ -52,9 +54,9 @@ def store(tmp_path) -> CostStore:
 
 @pytest.fixture
 def run(store):
-    def make(failures=(), rerun=False, specs=SPECS):
-        measure = Measure(failures)
-        return list(sweep(specs, store, measure, rerun=rerun)), measure.calls
+    def make(failures=(), rerun=False):
+        measure = measuring(failures)
+        return list(sweep(SPECS, store, measure, rerun=rerun)), calls(measure)
 
     return make
 
@@ -99,30 +101,30 @@ def test_a_cost_of_other_code_is_measured_again_unless_it_is_kept(run, store):
     for record, versions in ((first, {"softmax": "1.9"}), (second, {"softmax": "0.0"})):
         store.write(record.model_copy(update={"versions": versions}))
     assert of_costs(store.read()[0])["outdated"].sum() == 2
-    measure = Measure()
+    measure = measuring()
     assert len([*sweep(SPECS, store, measure, rerun=False, keep_outdated=True)]) == len(SPECS)
-    assert measure.calls == [] and run()[1] == [("softmax", 256), ("softmax", 512)]
+    assert not measure.called and run()[1] == [("softmax", 256), ("softmax", 512)]
     assert not of_costs(store.read()[0])["outdated"].any()
 
 
 def test_a_record_has_its_seconds_its_machine_and_the_claim_of_all_its_variants(store):
-    ticks, both, measure = iter([10.0, 12.5, 20.0, 21.0]), "softmax+none", Measure()
+    ticks, both, measure = iter([10.0, 12.5, 20.0, 21.0]), "softmax+none", measuring()
     specs = [spec(both, 256), spec(both, 256, "other")]
     found = sweep(specs, store, measure, rerun=False, clock=lambda: next(ticks))
     first, _ = next(found)
     # What was measured before an end is kept.
-    assert (store.read(), len(measure.calls)) == (([first], []), 1)
+    assert (store.read(), measure.call_count) == (([first], []), 1)
     costs = [first, *(cost for cost, _ in found)]
     assert [(cost.seconds, cost.claims_linear) for cost in costs] == [(2.5, False), (1.0, False)]
     assert len(store.read()[0]) == 2
 
 
 def test_a_file_that_is_no_record_is_rejected_before_anything_is_measured(store):
-    measure = Measure()
+    measure = measuring()
     store.path(SPECS[-1]).write_text("{}")
     with pytest.raises(UserError, match="is not a record"):
         list(sweep(SPECS, store, measure, rerun=True))
-    assert not measure.calls
+    assert not measure.called
 
 
 def test_the_limits_of_each_precision_are_measured_once_and_only_where_something_is_measured(

@@ -68,8 +68,7 @@ def test_a_record_is_read_as_it_was_written(store, record):
 def test_a_failed_write_leaves_the_former_record_and_no_other_file(
     store, record, monkeypatch, function, error, raised
 ):
-    store.write(record)
-    before = store.path(record.spec).read_bytes()
+    before = store.write(record).read_bytes()
     monkeypatch.setattr(function, raising(error))
     with pytest.raises(raised):
         store.write(record.model_copy(update={"status": "failed", "reason": "x"}))
@@ -211,17 +210,9 @@ def test_a_file_in_place_of_the_folder_is_one_line(store, record):
             write()
 
 
-GIB3 = 3 * 2**30
-
-
 def line(kind: str = "run", **changes) -> str:
     record = make_record().model_copy(update=changes)
     return line_of(kind, record.spec.file_name, record.model_dump_json())
-
-
-def sparse(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(GIB3)
 
 
 def write(text: str):
@@ -230,7 +221,8 @@ def write(text: str):
 
 # What is no file of records whatever its content, by kind.
 NO_FILES = {
-    "pipe": os.mkfifo, "folder": Path.mkdir, "huge": sparse,
+    "pipe": os.mkfifo, "folder": Path.mkdir,
+    "huge": lambda path: (path.touch(), os.truncate(path, 3 * 2**30)),
     "device": lambda path: path.symlink_to("/dev/zero"),
     "dangling": lambda path: path.symlink_to("nowhere"),
     "loop": lambda path: path.symlink_to(path.name),
@@ -301,24 +293,24 @@ def test_a_file_of_many_lines_that_are_none_is_named_once(tmp_path):
 
 
 @pytest.mark.parametrize("indent", [1, None])
-@pytest.mark.parametrize("names", [("dev", "a b"), ("p[0]", '},{"step":')])
-def test_points_are_left_out_of_the_text_as_of_the_record(indent, names):
+@pytest.mark.parametrize(("name", "group"), [("dev", "a b"), ("p[0]", '},{"step":')])
+def test_points_are_left_out_of_the_text_as_of_the_record(indent, name, group):
+    def parsed(text: Text):
+        return stores.parse(stores.thinned(text), Record)
+
     scores = {1: 0.0, 5: 0.5, 8: 0.7}
-    curve = [Point(step=n, seconds=n, loss=1.0, losses={names[0]: 1.0}, dev=scores.get(n),
-                   groups={names[1]: 1.0}) for n in range(1, 10)]  # fmt: skip
-    for count in (9, 1, 0):
+    curve = [Point(step=n, seconds=n, loss=1.0, losses={name: 1.0}, dev=scores.get(n),
+                   groups={group: 1.0}) for n in range(1, 10)]  # fmt: skip
+    for count in (0, 1, 9):
         record = make_record().model_copy(update={"curve": curve[:count]})
         text = Text(Path("a"), 1, "run", "a", record.model_dump_json(indent=indent), "")
-        found = stores.parse(stores.thinned(text), Record)
+        found = parsed(text)
         assert isinstance(found, Record) and found.thinned() == record.thinned()
-        assert (found == record.thinned()) == (count < 2 or names[0] == "dev")
-        # What is not parsed is not believed.
-        if count == 9:
-            short = stores.thinned(text).text
-            assert (len(short) < len(text.text)) == (names[0] == "dev")
-            wrong = text.text.replace('"final":', '"x":[1,{"step":3}],"final":')
-            found = stores.parse(stores.thinned(text._replace(text=wrong)), Record)
-            assert isinstance(found, stores.Broken)
+        assert (found == record.thinned()) == (count < 2 or name == "dev")
+    assert (len(stores.thinned(text).text) < len(text.text)) == (name == "dev")
+    # What is not parsed is not believed.
+    wrong = text.text.replace('"final":', '"x":[1,{"step":3}],"final":')
+    assert isinstance(parsed(text._replace(text=wrong)), stores.Broken)
 
 
 def test_a_store_without_records_is_not_packed(store, rejected, tmp_path):
