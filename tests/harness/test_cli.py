@@ -36,27 +36,19 @@ run -t image -a softmax | harness data import image PATH
 run -a primal --set primal.rank | NAME.OPTION=VALUE
 run -a primal --set primal.rank=3 --set primal.rank=4 | 3 and 4
 run -a softmax --set primal.rank=3 | 'primal'
-run -a none --set train.augment.mixup=0.5 | augment
 run -a softmax --device tpu
 run -a none --engine rey
-run -a none --questions recall | --questions
-run -a none --match size
 run -a none --tensorboard /dev/null/curves | give another --tensorboard
 run -a linformer --set linformer.rank=500 --match parameters | linformer
 run -a none --slurm partition=gpu | --slurm
 run -a none --grid train.lr=1,2 | --grid
-run -a none --tune --over train.lr=1,2 | --over
 run -a none --tune --seeds 0,1 | seed 0
 run -a none --tune --grid train.lr=1,2 --grid train.lr=3,4 | train.lr
 run -a softmax --tune --set train.lr=1e-3
-run -a softmax --over task.max_len
 run -a primal -t mqar --set mqar.vocabulary=32 --over task.vocabulary=8,9 | mqar.vocabulary=32
-run --suite laptop --seeds 77 | seed of these questions
 run --suite laptop --questions recal | 'recall'
 run --suite chen2023-series | harness data
-run --suite chen2023-d4rl | halfcheetah_medium_expert-v2.hdf5
 list prmal
-list --suite lptop
 check primal --set softmax.backend=sdpa | softmax
 check softmax --only lengths,fp32 | 'fp32'
 check softmax --repeat 2 | softmax
@@ -64,14 +56,11 @@ cost | --attention
 cost --rerun | 0 of them
 cost -a softmax+primal
 cost -a primal --set linear.x=1 | 'linear'
-cost -a nystrom --level step --set model.recompute=all
 advise --length many --pass train --needs recall | 'many'
-site --out x --store nowhere
 site --out x --store . | no run
 report | harness run --attention primal --store
 report --out '' | path
 status | harness run --attention primal --store
-data import image nowhere
 data import parity . | parity
 data fetch retrieval
 study spectrun

@@ -1,19 +1,25 @@
-"""Time series: post-norm layers, a flattened head; every task trains a step."""
+"""Time series and text: post-norm layers, a flattened head, and runs with them."""
 
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional as F
 
+from harness.baselines import fit
 from harness.data import Data, data_of
 from harness.model import LAYERS, Classifier, FlattenedHead
 from harness.questions import question_of
+from harness.records.store import BaselineStore
+from reports.pages.suite import terminal
+from reports.store import summary
 from tasks.contract import SPLITS, Batch, Split
+from tasks.data import cache
 from tests.conftest import one_line
 from tests.harness.conftest import requested
 from tests.harness.specs import encoder
@@ -151,3 +157,37 @@ def test_a_run_of_a_time_series_gives_a_record(run_here, give):
     assert (record.status, record.reason, record.spec.model.norm) == ("ok", "", "batch")
     assert record.curve[-1].losses.keys() == {"ksvd"} and record.final is not None
     assert record.spec.question.name.endswith("model.norm=batch")
+
+
+def article(number: int) -> str:
+    return f" \n = A{number} = \n \n" + f" the cat number {number} and the dog \n" * 40
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch) -> bytes:
+    monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
+    texts = {"train": "", "valid": "".join(map(article, range(9))), "test": article(10) * 3}
+    arrays = {f"{n}_text": np.frombuffer(t.encode(), np.uint8) for n, t in texts.items()}
+    cache.write("wikitext@1", arrays)
+    return texts["test"].encode()
+
+
+@pytest.mark.slow
+def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, run_here):
+    options = {"max_len": 16, "train": 0, "dev": 0, "test": 0}
+    spec = requested("linear", "wikitext", wikitext=options)
+    record = run_here(spec)
+    assert record.status == "ok", record.reason
+    final = record.final
+    assert final.sample.count == len(text) and len(final.sample.sizes) == 3
+    # Four steps of training: a little better than equal probabilities of all bytes.
+    assert 3 < final.sample.mean < np.log(256) and record.metric.chance == pytest.approx(8)
+    assert final.score == pytest.approx(final.sample.mean / np.log(2))
+    assert final.dev == min(point.dev for point in record.curve if point.dev is not None)
+    baselines = BaselineStore.within(store.folder)
+    found = fit(spec.task, baselines)
+    assert sorted(found.scores.values())[1:] == [found.scores["unigram"], found.scores["chance"]]
+    text = terminal(summary([(record, True)], store.folder)[0])
+    assert "Kneser-Ney" in text and "bits per byte" in text
+    baselines.write(found.model_copy(update={"version": found.version + 1}))
+    assert "Kneser-Ney" not in terminal(summary([(record, True)], store.folder)[0])
