@@ -213,7 +213,7 @@ def test_a_trial_gives_the_least_time_of_each_call_that_can_run():
 
     found = timing.short_trial(
         {
-            "hiccup": make("hiccup", 9.0, 0.5, 0.1), "even": make("even", 0.15),
+            "hiccup": make("hiccup", 9.0, 0.1, 0.5, 0.1), "even": make("even", 0.15),
             "far": make("far", 0.4), "large": raising(MemoryError()),
             "other": raising(Unsupported("x")),
         },

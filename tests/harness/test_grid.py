@@ -65,8 +65,9 @@ def test_the_next_run_starts_if_one_cannot(two, store, grid, caplog, interrupted
     reason = store.find(two[0]).reason
     assert reason.startswith(f"{saved} was started with threads ") and "; continue there" in reason
     assert saved.exists() and not any(line.levelname == "ERROR" for line in caplog.records)
-    (line, _) = (text for text in caplog.messages if "runs done" in text)
-    assert line == "softmax listops seed 0: failed; 0 of 2 runs done, 0 running, 1 failed"
+    line, *_ = (text for text in caplog.messages if "runs done" in text)
+    text = "softmax listops seed 0: failed; 0 of 2 runs done, 0 running, 1 failed"
+    assert line.startswith(text)
 
 
 def test_a_rerun_ignores_a_checkpoint(tiny, store, grid, interrupted, environment_is):
@@ -272,4 +273,4 @@ def test_a_matched_model_has_the_parameters_of_softmax_at_the_recipe(attention):
     assert equal.id != plain.id and "match" not in plain.model_dump_json()
     # A variant that does not support the task is left to its run.
     causal = requested("softmax", "mqar", mqar={"causal": True, "train": 8}).question
-    assert (matched(causal, attention, {}, "cpu") == {}) == (attention in ("linformer", "softmax"))
+    assert (matched(causal, attention, {}, "cpu") == {}) == (attention == "linformer")

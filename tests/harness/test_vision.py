@@ -139,11 +139,22 @@ def test_a_batch_depends_on_the_seed_and_its_number_alone(images):
     for batch, same in zip((batches[3], batches[0]), again, strict=True):
         assert torch.equal(batch.tokens, same.tokens) and torch.equal(batch.targets, same.targets)
     assert first(3) is batches[3]
-    other = [read(spec, seed=1)(0), *batches]
-    assert len({batch.tokens.sum().item() for batch in other}) == len(other)
-    assert len({batch.targets.max().item() for batch in other}) > 2  # they are mixed differently
+    assert not torch.equal(read(spec, seed=1)(0).tokens, batches[0].tokens)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]
+
+
+def test_each_image_of_each_batch_and_seed_is_augmented_and_mixed_in_another_way(images):
+    spec = images(**{"train.augment.mixup": 0.8, "train.augment.cutmix": 1.0})
+    colours, shares = [], []
+    for seed in (0, 1):
+        batches = read(spec, seed)
+        batches.decoded.transform = lambda image: torch.rand(3, 16, 16)
+        colours += [batches.decoded[number][:, 0, 0, 0] for number in range(4)]
+        targets = torch.stack([batches(number).targets for number in (0, 1)])
+        shares.append({*targets.unique().tolist()})
+    assert len(np.unique(np.concatenate(colours))) == 32
+    assert shares[0] & shares[1] <= {0.0, 1.0} and len(shares[0] | shares[1]) > 4
 
 
 GEOMETRIC = ["RandomResizedCropAndInterpolation", "RandomHorizontalFlip"]
