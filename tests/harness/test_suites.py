@@ -144,7 +144,7 @@ def test_a_question_with_other_positions_is_one_of_its_own_and_with_another_prec
 
 
 @pytest.mark.slow
-def test_a_class_is_a_row_once_its_checks_pass(call, output, store, file, tmp_path, monkeypatch):
+def test_a_class_is_a_row_once_its_checks_pass(call, store, file, tmp_path, monkeypatch):
     example = ROOT / "docs" / "examples" / "plugin" / "attention_free.py"
     (tmp_path / "free_copy.py").write_text(example.read_text())
     monkeypatch.chdir(tmp_path)
@@ -162,13 +162,14 @@ def test_a_class_is_a_row_once_its_checks_pass(call, output, store, file, tmp_pa
     # A recipe with a rate and one seed: each run of a class of a file is a process.
     name = file("rates = [1e-3, 1e-2]\nseeds = [1, 2]", 'recipe = "smoke"\nseeds = [1]')
     argv = ("--suite", name, "-a", "free_copy:AttentionFree")
-    assert "AttentionFree: runs are of the SHA-256 of" in output("run", *argv, "--no-cost")
+    code, out, err = call("run", *argv, "--no-cost")
+    assert code == 0 and "AttentionFree: runs are of the SHA-256 of" in out, err
     # It is not causal, as the first question is.
     runs = of_records(store.read()[0])
     assert {*zip(runs["row"], runs["question"], strict=True)} == {("AttentionFree", "hard")}
     # A certificate of the same source is checked once.
     assert call("run", *argv, "--no-cost")[0] == 0 and len(checked) == 1
-    output("pack", *argv, "--out", str(tmp_path / "out"))
+    assert call("pack", *argv, "--out", str(tmp_path / "out"))[0] == 0
     assert [path.name for path in (tmp_path / "out").rglob("*.jsonl")] == ["AttentionFree.jsonl"]
 
 
