@@ -64,7 +64,10 @@ def tiny() -> Callable[..., RunSpec]:
         attention: str = "softmax", seed: int = 0, settings: Mapping[str, Mapping] = {}, **train
     ) -> RunSpec:
         settings = {**settings, "listops": {**TREES, **settings.get("listops", {})}}
-        return with_train(requested(attention, "listops", seed=seed, **settings), **train)
+        spec = requested(attention, "listops", seed=seed, **settings)
+        train = spec.question.train.model_copy(update=train)
+        question = spec.question.model_copy(update={"train": train})
+        return spec.model_copy(update={"question": question})
 
     return make
 
@@ -79,12 +82,6 @@ def requested(
 ) -> RunSpec:
     question = question_of(task, recipe, settings, positions=positions)
     return spec_of(question, attention, settings, seed=seed)
-
-
-def with_train(spec: RunSpec, **fields) -> RunSpec:
-    train = spec.question.train.model_copy(update=fields)
-    question = spec.question.model_copy(update={"train": train})
-    return spec.model_copy(update={"question": question})
 
 
 @pytest.fixture

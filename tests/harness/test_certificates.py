@@ -12,6 +12,7 @@ from harness.records.files import read_lines
 from harness.records.store import CertificateStore
 from tests.certificates import committed
 from tests.conftest import ROOT
+from tests.harness.specs import raising
 from tests.harness.test_cli_check import checks  # noqa: F401
 from tests.zoo.oracle import figures
 from zoo.conformance import CHECKS_VERSION, checks_for, configurations
@@ -58,17 +59,13 @@ def test_the_reason_of_an_expected_failure_states_its_error(reason, detail):
 
 def test_check_writes_a_certificate_with_failures_and_reads_it_again(call, checks, tmp_path):  # noqa: F811
     code, out, _ = call("check", "softmax", "--store", str(tmp_path))
-    written = CertificateStore.within(tmp_path).by_variant()["softmax"]
-    assert code == 1 and str(tmp_path / "certificates" / "softmax.json") in out
+    store = CertificateStore.within(tmp_path)
+    written, path = store.by_variant()["softmax"], tmp_path / "certificates" / "softmax.json"
+    assert code == 1 and str(path) in out
     assert not written.passed and written.version == variants.find("softmax").version
     assert [(r.form, r.group, r.check, r.passed) for r in written.results[:2]] == [
         ("softmax", "none", "ever", True), ("softmax", "none", "never", False)
     ]  # fmt: skip
-
-
-def test_a_damaged_certificate_is_rejected_with_the_command_that_makes_it(tmp_path):
-    store = CertificateStore.within(tmp_path)
-    path = store.write(committed()["softmax"])
     content = json.loads(path.read_text("utf-8"))
     for damaged in ({**content, "variant": "linear"}, {**content, "taken": "today"}):
         path.write_text(json.dumps(damaged))
@@ -90,36 +87,24 @@ def test_a_certificate_of_other_code_or_other_checks_is_out_of_date():
     assert [line.split()[6].rstrip(":") for line in stale] == ["conv", "fox", "linear", "none"]
 
 
-@pytest.mark.slow
-def test_check_names_what_is_out_of_date_and_a_second_run_writes_what_was(tmp_path, monkeypatch):
-    monkeypatch.setattr(pages, "_stale_certificates", lambda found: iter(()))
-    page, table = tmp_path / "docs" / "page.md", tmp_path / "figure.svg"
-    files = {page: b"new", table: b"drawn"}
-    monkeypatch.setattr(pages, "GENERATORS", (lambda root: files,))
-    for check, code in ((True, 1), (False, 0), (True, 0)):
+def test_pages_that_are_out_of_date_are_named_then_written_and_those_that_cannot_be_are_named(
+    tmp_path, monkeypatch, capsys
+):
+    def run(check: bool) -> tuple[int, list[str]]:
         with pytest.raises(pages.typer.Exit) as end:
             pages.main(check=check, root=tmp_path)
-        assert end.value.exit_code == code
-        assert page.exists() == (not check or code == 0)
+        return end.value.exit_code, capsys.readouterr().out.splitlines()
 
-
-def test_what_cannot_be_made_here_is_named_and_the_rest_is_checked(tmp_path, monkeypatch, capsys):
-    def missing(*_):
-        raise Unsupported("it needs a package")
-
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "other.md").write_text("of a generator that fails")
-    monkeypatch.setattr(pages, "is_certified", missing)
-    monkeypatch.setattr(pages, "GENERATORS", (missing, lambda root: {root / "page.md": b"new"}))
-    with pytest.raises(pages.typer.Exit) as end:
-        pages.main(check=True, root=tmp_path)
-    lines = capsys.readouterr().out.splitlines()
-    assert end.value.exit_code == 1
-    assert lines[0].endswith("it needs a package") and "certificate of agf" in lines[0]
-    assert lines[-2:] == [
-        "not checked: missing: it needs a package",
-        f"out of date: {tmp_path / 'page.md'}: python -m harness.cli.pages",
-    ]
+    page, missing = tmp_path / "docs" / "page.md", raising(Unsupported("it needs a package"))
+    monkeypatch.setattr(pages, "_stale_certificates", lambda found: iter(()))
+    monkeypatch.setattr(pages, "GENERATORS", (lambda root: {page: b"new"},))
+    stale = f"out of date: {page}: python -m harness.cli.pages"
+    assert run(check=True) == (1, [stale]) and not page.exists()
+    assert run(check=False)[0] == 0 and page.read_bytes() == b"new"
+    assert run(check=True)[0] == 0
+    page.write_bytes(b"old")
+    monkeypatch.setattr(pages, "GENERATORS", (missing, *pages.GENERATORS))
+    assert run(check=True) == (1, ["not checked: fail: it needs a package", stale])
     with pytest.raises(Unsupported):
         pages.main(root=tmp_path)
 
@@ -157,14 +142,19 @@ def test_checks_that_passed_are_kept_across_an_interruption(tmp_path, monkeypatc
     fails = 0
     require_passed("none", {}, tmp_path)  # from the one that failed on
     assert ran[again:] == [check.name for _, check in whole[4:]]
-    count = len(ran)
-    require_passed("none", {}, tmp_path)
-    assert len(ran) == count and found.by_variant()["none"].passed
-    require_passed("primal", {"rank": "8"}, tmp_path)
-    assert found.by_variant()["primal[rank=8]"].passed and len(ran) > count
-    count = len(ran)
-    require_passed("primal", {"rank": 8}, tmp_path)
+    assert found.by_variant()["none"].passed
+
+    def repeats(name, options) -> bool:
+        before = len(ran)
+        require_passed(name, options, tmp_path)
+        return len(ran) > before
+
+    ranks = ({"rank": "8"}, {"rank": 8})
+    assert [repeats("none", {}), *(repeats("primal", rank) for rank in ranks)] == [
+        False,
+        True,
+        False,
+    ]
+    assert found.by_variant()["primal[rank=8]"].passed
     monkeypatch.setattr("harness.checks.version_of", lambda variant: "9.0")
-    assert len(ran) == count
-    require_passed("primal", {"rank": 8}, tmp_path)
-    assert len(ran) > count
+    assert repeats("primal", {"rank": 8})

@@ -47,14 +47,6 @@ def test_names_of_rows_and_tasks_are_those_of_their_classes():
     }  # fmt: skip
 
 
-@pytest.mark.slow
-def test_a_task_of_a_file_is_run_by_its_name(output, store, outcomes):
-    argv = ["run", "--attention", "none", "--task", "own_classes:Recall", "--budget", "smoke"]
-    output(*argv, "--seeds", "1", "--set", "own_classes:Recall.pairs=2")
-    (record,) = store.read()[0]
-    assert (record.status, record.spec.task.name) == ("ok", "own-recall")
-
-
 def test_a_remedy_of_pack_has_the_name_that_was_given(tmp_path):
     command = r"--attention own_classes:Mine --set Mine.rank=8"
     with pytest.raises(UserError, match=command):

@@ -8,35 +8,21 @@ import pytest
 
 import tasks
 from harness import recipes
-from harness.arguments import meanings
 from harness.catalogue import paper_of, registered
 from harness.cli.list import details
 from harness.records.families import LISTED, family_of
 from reports.pages.catalogue import tasks_page, variants_page
 from tasks.lra.text import Text
-from tasks.registry import tasks as task_registry
 from tests.conftest import ROOT
-from zoo.registry import CUSTOM, options_of
+from zoo.registry import CUSTOM
 from zoo.variants import variants
 
-PLUGIN = ROOT / "docs" / "examples" / "plugin"
 DOCUMENT = json.loads(LISTED.read_text("utf-8"))
 ENTRIES = {entry["name"]: entry for entry in (*DOCUMENT["variants"], *DOCUMENT["tasks"])}
 
 
-@pytest.fixture
-def plug_ins(install, monkeypatch):
-    """The names of a variant and a task of other packages: of the example, and of another."""
-    monkeypatch.syspath_prepend(PLUGIN)
-    variant = {"aft-simple": "attention_free:AttentionFree"}
-    folder = install({"zoo.variants": variant, "tasks.tasks": {"mine": "mine:Mine"}})
-    (folder / "mine.py").write_text(
-        "from tasks.registry import tasks\nclass Mine(tasks.find('majority')):\n    name = 'mine'\n"
-    )
-    return {"aft-simple", "mine"}
-
-
 def test_the_list_names_every_variant_task_and_budget_in_100_columns(output):
+    assert output("list", "--budget", "smoke").rstrip() == recipes.show("smoke").rstrip()
     out = output("list")
     assert max(map(len, out.splitlines())) <= 100
     lines, words = out.splitlines(), set(out.replace(",", " ").split())
@@ -49,36 +35,11 @@ def test_the_list_names_every_variant_task_and_budget_in_100_columns(output):
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_option_has_its_type_its_default_and_its_meaning(name):
     entry = ENTRIES[name]
-    factory = dict(variants.items() if "mechanism" in entry else task_registry.items())[name]
-    options = options_of(factory)
-    assert [option["name"] for option in entry["options"]] == [*options]
-    for option in entry["options"]:
-        default = options[option["name"]].default
-        assert option["default"] == (None if default is options[option["name"]].empty else default)
-        assert option["type"] and option["meaning"]
+    assert all(option["type"] and option["meaning"] for option in entry["options"])
     lines = details({**entry, "installed": dict.fromkeys(entry["requires"], False)}).splitlines()
     assert max(map(len, lines)) <= 100
-    assert {line.split()[0] for line in lines if line} >= {*options}
-
-
-def test_meanings_of_options_are_read_and_inherited():
-    class Base:
-        """A base.
-
-        Attributes:
-            first, second: both of
-                them.
-        """
-
-    class Derived(Base):
-        """No section."""
-
-        def __init__(self):
-            """`third`: the third."""
-
-    assert meanings(Derived) == {
-        "first": "both of them", "second": "both of them", "third": "the third",
-    }  # fmt: skip
+    shown = {line.split()[0] for line in lines if line}
+    assert shown >= {option["name"] for option in entry["options"]}
 
 
 def test_requirements_say_whether_they_are_installed(call, monkeypatch):
@@ -94,12 +55,6 @@ def test_requirements_say_whether_they_are_installed(call, monkeypatch):
     assert entry["installed"] == {"CUDA": None, "flash-linear-attention": False, "triton": True}
     out = call("list", "fla-gla")[1]
     assert "flash-linear-attention (not installed), triton (installed)" in out
-
-
-def test_a_malformed_entry_point_is_one_line(rejected, install):
-    (points,) = install({}).glob("*/entry_points.txt")
-    points.write_text("[other]\nno equals sign\n")
-    assert "plug-ins cannot be read" in rejected("list")
 
 
 FAULTY = """
@@ -134,32 +89,33 @@ def test_each_faulty_plug_in_is_one_line_and_is_not_listed(call, install, no_typ
     assert "task 'undefined' cannot be built (AttributeError: 'Undefined' object has no" in err
 
 
-def test_a_plug_in_is_listed_but_is_in_no_generated_file(call, plug_ins):
+def test_a_plug_in_is_listed_but_is_in_no_generated_file(call, install, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "examples" / "plugin")
+    variant = {"aft-simple": "attention_free:AttentionFree"}
+    folder = install({"zoo.variants": variant, "tasks.tasks": {"mine": "mine:Mine"}})
+    (folder / "mine.py").write_text(
+        "from tasks.registry import tasks\nclass Mine(tasks.find('majority')):\n    name = 'mine'\n"
+    )
     document = json.loads(call("list", "--json")[1])
     names = {entry["name"] for entry in (*document["variants"], *document["tasks"])}
-    assert names == {*ENTRIES} | plug_ins
+    assert names == {*ENTRIES, "aft-simple", "mine"}
     written = json.loads(json.dumps(registered(plug_ins=False)))
     assert written == DOCUMENT, "run: python -m harness.cli.pages"
-    for page in (variants_page(written), tasks_page(written)):
-        assert not any(name in page for name in plug_ins)
-
-
-def test_every_variant_declares_a_family_which_figures_know():
-    declared = {name: variant.family for name, variant in variants.built_in()}
-    assert CUSTOM not in declared.values()
-    assert {name: family_of(name) for name in declared} == declared
-    assert family_of("softmax+primal") == "primal" and family_of("plug-in") == CUSTOM
+    pages = variants_page(written) + tasks_page(written)
+    assert "aft-simple" not in pages and "mine" not in pages
 
 
 NATIVE = [
     name
     for name, variant in variants.built_in()
-    if not variant.unchecked and not name.endswith("-lib") and name != "none"
+    if not variant.unchecked and name != "none" and not name.endswith("-lib")
+    if not name.startswith("fla-")
 ]
 
 
-@pytest.mark.parametrize("name", [name for name in NATIVE if not name.startswith("fla-")])
-def test_the_docstring_of_every_native_variant_cites_its_paper(name):
+@pytest.mark.parametrize("name", NATIVE)
+def test_every_native_variant_has_a_family_and_its_docstring_cites_its_paper(name):
+    assert family_of(name) == variants.find(name).family != CUSTOM == family_of("plug-in")
     paper = paper_of(inspect.getdoc(inspect.getmodule(variants.find(name))), name)
     assert paper and paper["authors"] and len(paper["title"]) > 15
     year = int(paper["year"])

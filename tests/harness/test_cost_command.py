@@ -35,18 +35,14 @@ def test_cost_measures_everything_once_and_writes_its_page(call, output, store, 
     out = output(*arguments)
     records, broken = CostStore.within(store.folder).read()
     # Primal, SDPA softmax and softmax by its formula, in two passes.
-    assert len(records) == 6 and not broken
-    assert {record.status for record in records} == {"ok"}
+    assert [record.status for record in records] == ["ok"] * 6 and not broken
     assert {record.environment.device for record in records} == {records[0].spec.machine}
     page = (store.folder / "cost.md").read_text()
     assert "## training, layer" in page and "## decoding, layer" in page
     progress, _, table = out.partition("cost.csv")
-    assert all(f"softmax[backend={kind}]" in text for kind in ("naive", "sdpa")
-               for text in (progress, table)) and "primal" in table  # fmt: skip
-    out = output(*arguments)
-    assert out.count("(already present)") == 6
-    out = output("report")
-    assert "primal" in out and "no records" not in out
+    names = ("softmax[backend=naive]", "softmax[backend=sdpa]", "primal")
+    assert all(name in progress and name in table for name in names)
+    assert output(*arguments).count("(already present)") == 6 and "primal" in output("report")
     (store.folder / "cost" / "other.json").write_text("{}")
     assert "other.json is not a record" in call(*arguments)[2]
 
@@ -72,31 +68,25 @@ def test_a_run_ends_with_costs_of_its_step_which_rerun_repeats(call, output, sto
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.parametrize(("options", "label", "causal"), [
+@pytest.mark.parametrize(("options", "label", "causal", "overrides"), [
     ("-a nystrom --set nystrom.landmarks=4", "nystrom[landmarks=4]",
-     {"nystrom": False, "softmax": False}),
+     {"nystrom": False, "softmax": False}, [{"nystrom.landmarks": 4}]),
     # Softmax by name is the row of SDPA.
-    ("-a softmax --pass prefill", "softmax[backend=sdpa]", {"softmax": True}),
-    ("-a delta,linear", "delta", {"delta": True, "linear": False, "softmax": False}),
+    ("-a softmax --pass prefill", "softmax[backend=sdpa]", {"softmax": True}, []),
+    ("-a delta,linear", "delta", {"delta": True, "linear": False, "softmax": False}, []),
 ])  # fmt: skip
 def test_a_row_has_the_options_that_were_set_and_is_causal_where_it_must_be(
-    output, store, outcomes, options, label, causal
+    output, store, outcomes, options, label, causal, overrides
 ):
-    out = output(*SMALL, "--lengths", "32", *options.split())
-    assert label in out
+    assert label in output(*SMALL, "--lengths", "32", *options.split())
     specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
     assert {spec.attention: spec.causal for spec in specs} == causal
-    assert [spec.overrides for spec in specs if spec.overrides] == (
-        [{"nystrom.landmarks": 4}] if "landmarks" in label else []
-    )
+    assert [spec.overrides for spec in specs if spec.overrides] == overrides
     references = [spec.options["softmax"] for spec in specs if spec.attention == "softmax"]
     assert sorted(options["backend"] for options in references) == ["naive", "sdpa"]
 
 
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize(
-    ("status", "exit_code"), [("out_of_memory", 0), ("timeout", 0), ("crashed", 1), ("failed", 1)]
-)
+@pytest.mark.parametrize(("status", "exit_code"), [("timeout", 0), ("crashed", 1)])
 def test_a_crash_is_a_failure_of_the_command_and_a_lack_of_memory_or_time_a_result(
     status, exit_code, call, outcomes
 ):
@@ -107,8 +97,8 @@ def test_a_crash_is_a_failure_of_the_command_and_a_lack_of_memory_or_time_a_resu
 
 @pytest.mark.filterwarnings("always")
 def test_a_variant_without_a_pass_is_skipped_and_alone_is_rejected(call, rejected, outcomes):
-    code, out, err = call(*SMALL, "-a", "nystrom,none", "--lengths", "32", "--pass", "decode")
+    argv = (*SMALL, "--lengths", "32", "--pass", "decode", "-a")
+    code, out, err = call(*argv, "nystrom,none")
     assert code == 0 and "skipped: nystrom, decode: nystrom is not causal" in err
     assert "none, decode" in out and "nystrom, decode" not in out
-    line = rejected(*SMALL, "-a", "nystrom", "--lengths", "32", "--pass", "decode")
-    assert "nystrom is not causal; causal variants" in line
+    assert "nystrom is not causal; causal variants" in rejected(*argv, "nystrom")

@@ -1,12 +1,12 @@
-"""The data of runs: loaded and hashed once, part of the identity of a run, restored by it."""
+"""The data of runs and their order: batches, with and without those of similar length."""
 
-from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from itertools import count
 
 import pytest
+import torch
 
+from harness.batches import LENGTH_STEP, ShuffledBatches, in_order
 from harness.data import Data, restore
 from harness.environment import files_of
 from harness.records.spec import RunSpec
@@ -26,30 +26,21 @@ def unused(tiny):
     return partial(tiny, settings={"listops": {"seed": next(SEEDS)}})
 
 
-@pytest.fixture
-def reads(recorded) -> Callable[[], Counter]:
+def test_the_splits_of_one_task_at_a_time_are_in_memory_and_are_hashed_once(
+    unused, run_here, recorded
+):
     loads = recorded(ListOps, "load", lambda task, split: split)
     digests = recorded(Split, "digest", lambda split: "digest")
-    return lambda: Counter([*loads, *digests])
-
-
-def test_splits_are_loaded_and_hashed_once_for_many_runs(unused, run_here, reads):
     specs = [unused(attention, seed) for attention in ("softmax", "none") for seed in (0, 1)]
     for spec in specs:
         run_here(spec)
-    assert reads() == {"train": 1, "dev": 1, "test": 1, "digest": 3}
+    assert sorted(loads) == ["dev", "test", "train"] and len(digests) == 3
     assert len({id(restore(spec)) for spec in specs}) == 1
-
-
-def test_the_splits_of_one_task_at_a_time_are_in_memory(unused, reads):
-    first = unused()
+    assert restore(spec).summary.sizes == {"train": 64, "dev": 16, "test": 18}
     other = requested("softmax", "majority", majority={"seed": next(SEEDS)})
-    sizes = {"train": 64, "dev": 16, "test": 18}
-    assert restore(first).digests and restore(first).summary.sizes == sizes
-    assert reads() == {"train": 1, "dev": 1, "test": 1, "digest": 6}
-    assert len(restore(other).splits["train"]) and len(restore(first).splits["train"]) == 64
+    assert len(restore(other).splits["train"]) and len(restore(spec).splits["train"]) == 64
     # Three digests of each task.
-    assert reads() == {"train": 2, "dev": 2, "test": 2, "digest": 6}
+    assert len(loads) == len(digests) == 6
 
 
 def test_data_are_of_a_task_with_its_options_and_their_digests_are_of_the_run(tiny):
@@ -58,16 +49,6 @@ def test_data_are_of_a_task_with_its_options_and_their_digests_are_of_the_run(ti
     assert Data.of(create("listops", **{**TREES, "seed": 5})) is not data
     splits = {name: split.digest() for name, split in data.splits.items()}
     assert spec.task.digests == spec.data == splits
-
-
-def test_only_data_that_are_generated_now_are_announced(caplog):
-    caplog.set_level("INFO", "harness")
-    options = {**TREES, "seed": 7}
-    first = requested("none", "listops", listops=options)
-    assert caplog.messages == [f"{first.task.key}: generate data"]
-    requested("primal", "listops", listops=options)
-    requested("none", "majority")
-    assert len(caplog.messages) == 1
 
 
 def test_a_recorded_run_is_restored_and_a_run_of_other_data_is_not(tiny):
@@ -92,7 +73,6 @@ NO_MEMORY = (
     (MemoryError("3 TiB"), UserError, NO_MEMORY), (OverflowError("3 TiB"), UserError, NO_MEMORY),
     (RuntimeError("DefaultCPUAllocator: 3 TiB"), UserError, NO_MEMORY),
     (ValueError("array is too big; 3 TiB"), UserError, NO_MEMORY),
-    (ValueError("Maximum allowed dimension exceeded: 3 TiB"), UserError, NO_MEMORY),
     (RuntimeError("a bug"), RuntimeError, "a bug"), (ValueError("a bug"), ValueError, "a bug"),
     (SystemExit(0), UserError, "task 'listops' exits with 0 when its data are loaded"),
 ], ids=repr)  # fmt: skip
@@ -106,17 +86,83 @@ def test_data_that_do_not_fit_in_memory_say_what_to_lower_and_other_errors_keep_
 
 @pytest.mark.skipif("table" not in names(), reason="needs the table task")
 def test_a_path_of_a_table_is_the_table_task(tmp_path):
-    path = tmp_path / "mine.csv"
+    def of(path):
+        return requested("none", str(path), recipe="laptop").task
+
+    path, folder = tmp_path / "mine.csv", tmp_path / "shards"
     path.write_text("text,label\n" + "".join(f"word{i % 7},{i % 2}\n" for i in range(200)))
-    spec = requested("none", str(path), recipe="laptop")
-    assert (spec.task.name, spec.task.options["path"]) == ("table", str(path))
-    (tmp_path / "shards").mkdir()
-    path.rename(tmp_path / "shards" / "0.csv")
-    folder = requested("none", str(tmp_path / "shards"), recipe="laptop")
-    assert folder.task.digests == spec.task.digests
-    before = files_of(folder.task)
-    assert [*before] == [str(tmp_path / "shards")] and all(before.values())
-    (tmp_path / "shards" / ".1.csv").write_text("hidden")
-    assert files_of(folder.task) == before
-    (tmp_path / "shards" / "1.csv").write_text("text,label\nword,0\n")
-    assert files_of(folder.task) != before
+    digests = of(path).digests
+    assert (of(path).name, of(path).options["path"]) == ("table", str(path))
+    folder.mkdir()
+    path.rename(folder / "0.csv")
+    task = of(folder)
+    before = files_of(task)
+    assert task.digests == digests and [*before] == [str(folder)] and all(before.values())
+    (folder / ".1.csv").write_text("hidden")
+    assert files_of(task) == before
+    (folder / "1.csv").write_text("text,label\nword,0\n")
+    assert files_of(task) != before
+
+
+CPU = torch.device("cpu")
+LENGTHS = torch.randint(1, 500, (1000,), generator=torch.Generator().manual_seed(0))
+
+
+def epoch(order: ShuffledBatches, first: int, batches: int) -> list[int]:
+    return [i for number in range(first, first + batches) for i in order.batch(number).tolist()]
+
+
+@pytest.mark.parametrize("bucketed", [False, True])
+@pytest.mark.parametrize(("count", "batch"), [(8, 1), (5, 5), (11, 4), (900, 4)])
+def test_an_epoch_gives_every_example_once_but_those_of_an_incomplete_batch(count, batch, bucketed):
+    order = ShuffledBatches(count, batch, 0, CPU, LENGTHS[:count] if bucketed else None)
+    per_epoch = count // batch
+    epochs = [epoch(order, start * per_epoch, per_epoch) for start in (0, 2, 1)]
+    for examples in epochs:
+        assert len(examples) == len({*examples} & {*range(count)}) == per_epoch * batch
+    # Batches are available in any order.
+    assert epoch(order, 0, 3 * per_epoch) == [*epochs[0], *epochs[2], *epochs[1]]
+    orders = [*epochs, epoch(ShuffledBatches(count, batch, 1, CPU), 0, per_epoch)]
+    assert len({*map(tuple, [*orders, range(count)])}) == 5 or count < 8
+
+
+def test_bucketed_batches_hold_examples_of_similar_length_padded_to_the_longest():
+    order = ShuffledBatches(1000, 10, 0, CPU, LENGTHS)
+    assert ShuffledBatches(1000, 10, 0, CPU).length(3) is None
+    batches = [LENGTHS[order.batch(number)] for number in range(100)]
+    longest = [int(lengths.max()) for lengths in batches]
+    steps = [order.length(number) for number in range(100)]
+    assert steps == [-(-length // LENGTH_STEP) * LENGTH_STEP for length in longest]
+    assert sum(int(lengths.max() - lengths.min()) for lengths in batches) / 100 < 10
+    # Short and long batches are not in order of length.
+    assert abs(torch.corrcoef(torch.tensor([range(100), longest]).float())[0, 1]) < 0.4
+
+
+def split_of(lengths: list[int], length: int = 300) -> Split:
+    # What is beyond the lengths are other tokens.
+    tokens = torch.randint(0, 9, (len(lengths), length), dtype=torch.uint8)
+    return Split.single(tokens, torch.tensor(lengths), torch.arange(len(lengths)) % 3)
+
+
+def test_a_batch_is_cut_to_a_length_and_an_example_is_as_long_as_its_longest_sequence():
+    split = split_of([5, 20, 300])
+    whole, cut = (split.gather(torch.tensor([2, 0]), length) for length in (None, 64))
+    assert torch.equal(cut.tokens, whole.tokens[..., :64])
+    assert torch.equal(cut.mask, whole.mask[..., :64])
+    assert split.gather(torch.tensor([1]), 320).tokens.shape == (1, 1, 300)
+    pairs = Split(
+        split.sequences, split.lengths, torch.tensor([[0, 1], [2, 0]], dtype=torch.int32),
+        torch.tensor([0, 1]), padded=True,
+    )  # fmt: skip
+    assert pairs.example_lengths().tolist() == [20, 300]
+
+
+@pytest.mark.parametrize("by_length", [False, True])
+def test_every_example_is_evaluated_once(by_length):
+    split = split_of([128, 300, 3, 129, 70])
+    batches = list(in_order(split, 2, by_length))
+    # A batch is padded to its longest example, which is not its first.
+    lengths = [None] * 3 if not by_length else [128, 192, 320]
+    order = [0, 1, 2, 3, 4] if not by_length else [2, 4, 0, 3, 1]
+    assert [length for _, length in batches] == lengths
+    assert [i for examples, _ in batches for i in examples.tolist()] == order

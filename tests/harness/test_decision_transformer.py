@@ -6,15 +6,14 @@ import torch
 from harness.data import restore
 from harness.model import DecisionTransformer, build_model
 from harness.records import spec as specs
-from harness.records.store import Store
 from harness.runner import roll_out
 from harness.train import Trainer
 from tasks.answers import Actions
 from tasks.contract import Batch
+from tests.conftest import one_line
 from tests.harness.conftest import requested
 from tests.trajectories import record_short
 from zoo import create
-from zoo.registry import UserError
 
 pytest.importorskip("mujoco")
 pytest.importorskip("h5py")
@@ -43,11 +42,10 @@ def draw(batch: int = 3) -> Batch:
     return Batch(steps, mask, targets)
 
 
-@pytest.mark.parametrize("name", ["softmax", "primal"])
-def test_an_action_depends_on_its_own_state_and_return_and_on_nothing_later(name):
+def test_an_action_depends_on_its_own_state_and_return_and_on_nothing_later():
     batch, at = draw(), 3
     tokens = batch.tokens.clone().requires_grad_()
-    actions, _ = model(name).eval()(Batch(tokens, None, batch.targets))
+    actions, _ = model("primal").eval()(Batch(tokens, None, batch.targets))
     assert actions.shape == (3, STEPS, ACTIONS) and actions.abs().max() <= 1
     actions[:, at].sum().backward()
     used = tokens.grad[:, 0].abs().amax(0) > 0
@@ -74,41 +72,32 @@ def test_tokens_are_the_return_the_state_and_the_action_of_each_step_with_its_ti
     torch.testing.assert_close(seen[0], x)
 
 
-@pytest.mark.parametrize("name", ["softmax", "primal"])
-def test_padding_is_in_no_loss_and_in_no_gradient(name):
-    batch, results = draw(), []
+def test_the_loss_is_the_mean_squared_error_and_padding_is_in_no_loss_and_in_no_gradient():
+    batch, results, kind = draw(), [], Actions()
     noise = batch.tokens.masked_fill(~batch.mask[..., None], 3.0)
     for tokens in (batch.tokens, noise):
-        trained = model(name).train()
+        trained = model("primal").train()
         actions, losses = trained(Batch(tokens, batch.mask, batch.targets))
-        loss = Actions().loss(actions, batch.targets)
+        loss = kind.loss(actions, batch.targets)
         (loss + sum(losses.values())).backward()
         results.append([loss, *losses.values(), *(part.grad for part in trained.parameters())])
     assert all(part.isfinite().all() for part in results[0])
-    for plain, changed in zip(*results, strict=True):
-        torch.testing.assert_close(changed, plain)
+    torch.testing.assert_close(*results)
+    real = batch.mask[:, 0]
+    torch.testing.assert_close(loss, (actions - batch.targets)[real].square().mean())
+    assert not kind.losses(actions, batch.targets)[~real].any()
+    assert int(kind.counted(batch.targets).sum()) == 12
 
 
 @pytest.fixture
 def pendulum(tmp_path):
     path = record_short(tmp_path / "pendulum.hdf5")
 
-    def make(attention: str = "primal", **train):
-        settings = {"control": {"path": path, **SMALL}, "train": {"batch": 16, **train}}
+    def make(attention: str = "primal", **settings):
+        settings = {"control": {"path": path, **SMALL}, "train": {"batch": 16}} | settings
         return requested(attention, "control", **settings)
 
     return make
-
-
-def test_the_loss_is_the_mean_squared_error_over_the_steps_that_are_there():
-    batch = draw()
-    actions = torch.zeros(3, STEPS, ACTIONS)
-    real = batch.tokens[:, 0, :, -ACTIONS:][batch.mask[:, 0]]
-    kind = Actions()
-    torch.testing.assert_close(kind.loss(actions, batch.targets), real.square().mean())
-    losses = kind.losses(actions, batch.targets)
-    assert losses.shape == (3, STEPS) and not losses[~batch.mask[:, 0]].any()
-    assert int(kind.counted(batch.targets).sum()) == 12
 
 
 def test_the_record_has_returns_and_no_accuracy(pendulum, store, reported, run_here):
@@ -120,16 +109,10 @@ def test_the_record_has_returns_and_no_accuracy(pendulum, store, reported, run_h
     on_dev = [point.dev for point in record.curve if point.dev is not None]
     assert len(on_dev) == 2 and final.dev == min(on_dev)
     assert record.selection.name == "squared error"
-    assert {"gymnasium", "mujoco"} <= {*record.environment.versions}
-    assert [*Store(store.folder).read()[0]] == [record]
-
-
-def test_options_of_answers_and_images_are_rejected(tmp_path, run_here):
-    options = {"path": record_short(tmp_path / "a.hdf5"), **SMALL}
-    with pytest.raises(UserError, match="drop_path has no meaning for trajectories"):
-        requested("softmax", "control", control=options, model={"drop_path": 0.1})
-    spec = requested("softmax", "control", control=options, train={"best_on_test": True})
-    record = run_here(spec)
+    assert {"gymnasium", "mujoco"} <= {*record.environment.versions} and store.read()[0] == [record]
+    with one_line("drop_path has no meaning for trajectories"):
+        pendulum(model={"drop_path": 0.1})
+    record = run_here(pendulum(train={"best_on_test": True}))
     assert record.status == "failed" and "has no test answers" in record.reason
 
 

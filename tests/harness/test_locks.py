@@ -14,9 +14,9 @@ from harness.records.files import write_all
 from harness.records.locks import Locks
 from harness.records.store import Entry, overview
 from harness.runner import failure
-from tests.conftest import ROOT
-from tests.harness.specs import POINT, STATE, raising
-from zoo.registry import UserError
+from tests.conftest import ROOT, one_line
+from tests.harness.specs import POINT, STATE, Clock, raising
+from tests.reports.conftest import make_record
 
 HOLD = """
 import sys
@@ -51,32 +51,30 @@ def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "held\n"
-    assert acquire(locks) is None and locks.is_held("name")
+    assert acquire(locks) is None and locks.is_held("name") and locks.running_here() == 1
     state = locks.state("name")
     assert (state.pid, state.threads, state.phase, state.step) == (process.pid, 2, "train", 0)
     assert state.is_of_this_host
-    assert locks.running_here() == 1
     process.kill()
     process.communicate()
     assert not locks.is_held("name") and locks.running_here() == 0
     # What the dead process wrote is still there, and its successor replaces it.
     assert locks.states() == {"name": state}
     taken = acquire(locks)
-    assert locks.state("name").pid == os.getpid()
-    other = taken.state.model_copy(update={"host": "another"})
-    assert not other.is_of_this_host
-    assert acquire(locks) is None
+    assert locks.state("name").pid == os.getpid() and acquire(locks) is None
+    assert not taken.state.model_copy(update={"host": "another"}).is_of_this_host
     taken.release(keep_state=False)
     assert locks.states() == {}
 
 
 def test_the_step_is_written_from_time_to_time_and_a_phase_at_once(locks, monkeypatch):
-    seconds = [100.0]
-    monkeypatch.setattr("harness.records.locks.time.monotonic", lambda: seconds[0])
+    clock = Clock()
+    monkeypatch.setattr("harness.records.locks.time.monotonic", clock)
+    clock.now = 100.0
     lock, points = acquire(locks), [POINT.model_copy(update={"step": step}) for step in (1, 2, 3)]
     lock.report(point=points[0])
     assert (lock.state.step, locks.state("name").step) == (1, 0)
-    seconds[0] += 3
+    clock.now += 3
     lock.report(point=points[1])
     assert locks.state("name") == lock.state and lock.state.point == points[1]
     lock.report(point=points[2])
@@ -100,29 +98,28 @@ def test_a_damaged_state_or_a_pipe_is_ignored(locks, content):
 def test_a_file_system_without_locks_is_an_error_of_one_line(locks, monkeypatch):
     refuse = raising(OSError(errno.ENOLCK, "No locks available"))
     monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
-    with pytest.raises(UserError, match=r"cannot be locked \(No locks available\); give a --store"):
+    with one_line("cannot be locked (No locks available); give a --store"):
         acquire(locks)
 
 
 def test_only_leftovers_of_killed_processes_are_removed(tiny, store, run_here, interrupted):
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
-    finished, unfinished, running = (tiny(seed=seed) for seed in range(3))
+    finished, unfinished = (tiny(seed=seed) for seed in range(2))
     run_here(finished)
     interrupted(unfinished)
     folder, host, dead = store.locks.folder, platform.node(), process.pid
-    for spec in (finished, unfinished, running):  # states of killed processes
-        lock = store.locks.acquire(spec.file_name, threads=1, steps=4)
-        lock.release(keep_state=True)
-    store.path(running).with_suffix(".checkpoint").touch()
+    for spec in (finished, unfinished):  # states of killed processes
+        store.locks.acquire(spec.file_name, threads=1, steps=4).release(keep_state=True)
+    weights = store.folder / "weights" / "x"
     expected = {path for path in store.folder.rglob("*") if path.is_file()}
-    expected |= {store.folder / "weights" / "x" / f".a.{host}.{os.getpid()}.partial"}
-    expected |= {store.folder / f".a.another-{host}.{dead}.partial", store.folder / ".a.partial"}
+    expected |= {weights / f".a.{host}.{os.getpid()}.partial", store.folder / ".a.partial"}
+    expected |= {store.folder / f".a.another-{host}.{dead}.partial"}
     removed = {
         store.checkpoint(finished),  # killed between the record and the end of the run
         folder / f"{finished.file_name}.json",
         *(below / f".a.json.{host}.{dead}.partial" for below in (
-            store.folder, folder, store.folder / "studies", store.folder / "weights" / "x",
+            store.folder, folder, store.folder / "studies", weights,
         )),
     }  # fmt: skip
     for path in expected | removed:
@@ -133,16 +130,15 @@ def test_only_leftovers_of_killed_processes_are_removed(tiny, store, run_here, i
     assert left == expected - removed
 
 
-def test_a_checkpoint_that_a_process_uses_is_no_leftover(tiny, store, run_here):
-    record = run_here(tiny())
-    checkpoint, name = store.checkpoint(record.spec), record.spec.file_name
+def test_a_checkpoint_that_a_process_uses_is_no_leftover(store):
+    record = make_record()
+    checkpoint, name = store.write(record) and store.checkpoint(record.spec), record.spec.file_name
     checkpoint.touch()  # of a repetition
     lock = store.locks.acquire(name, threads=1, steps=4)
-    store.remove_leftovers()
-    assert checkpoint.exists() and store.locks.state(name) is not None
-    lock.release(keep_state=True)
-    store.remove_leftovers()
-    assert not checkpoint.exists() and store.locks.state(name) is None
+    for is_used in (True, False):
+        store.remove_leftovers()
+        assert checkpoint.exists() == is_used == (store.locks.state(name) is not None)
+        lock.release(keep_state=True)
 
 
 def test_no_file_changes_unless_all_can_be_written_and_the_error_names_the_file(tmp_path):
@@ -151,8 +147,7 @@ def test_no_file_changes_unless_all_can_be_written_and_the_error_names_the_file(
     folder.mkdir()
     with pytest.raises(OSError) as caught:
         write_all({path: b"new", folder: b"new", tmp_path / "c.md": b"new"})
-    assert caught.value.filename == str(folder)
-    assert path.read_bytes() == b"old"
+    assert caught.value.filename == str(folder) and path.read_bytes() == b"old"
     assert sorted(tmp_path.iterdir()) == [path, folder]
 
 
@@ -169,18 +164,15 @@ def test_lines_and_files_have_the_same_state(store, failed, output):
 
 
 def test_a_store_that_may_not_be_listed_is_rejected(store, failed, rejected, monkeypatch):
-    refuse = raising(PermissionError(13, "Permission denied", "runs"))
-    monkeypatch.setattr("os.scandir", refuse)
-    with pytest.raises(UserError, match="cannot be listed"):
-        store.read()
+    monkeypatch.setattr("os.scandir", raising(PermissionError(13, "Permission denied", "runs")))
     for command in (["status"], ["report"], ["cost", "--rerun"]):
         assert "cannot be listed" in rejected(*command)
 
 
-def test_the_command_says_the_same_and_changes_nothing(tiny, store, run_here, interrupted, call):
-    done, running, ended, failed = (tiny(seed=seed) for seed in range(4))
-    run_here(done)
-    interrupted(ended)
+def test_the_command_says_the_same_and_changes_nothing(tiny, store, interrupted, call):
+    done, running, failed = (tiny(seed=seed) for seed in (0, 1, 3))
+    ended = interrupted(tiny(seed=2))
+    store.write(make_record().model_copy(update={"spec": done}))
     store.write(failure(failed, store, "boom"))
     lock = store.locks.acquire(running.file_name, threads=1, steps=4)
     lock.report(phase="train")
@@ -190,33 +182,25 @@ def test_the_command_says_the_same_and_changes_nothing(tiny, store, run_here, in
     first, *lines = out.splitlines()
     assert (code, err) == (0, "")
     assert first.startswith("1 of 4 runs done, 1 running, 1 failed; 1 interrupted")
-    assert [line.split()[:2] for line in lines] == [
-        ["running", running.file_name], ["interrupted", ended.file_name],
-        ["failed", failed.file_name],
-    ]  # fmt: skip
+    expected = [("running", running), ("interrupted", ended), ("failed", failed)]
+    expected = [[status, spec.file_name] for status, spec in expected]
+    assert [line.split()[:2] for line in lines] == expected
     assert f"process {os.getpid()} of" in lines[0] and lines[2].endswith("boom")
     assert lines[0].endswith("; train, step 0 of 4") and "step" not in lines[1]
     found = json.loads(call("status", "--json")[1])
     assert found["done"] == 1
-    assert [[row["status"], row["name"]] for row in found["rows"]] == [
-        line.split()[:2] for line in lines
-    ]
-    assert found["rows"][0]["state"]["pid"] == os.getpid()
-    assert found["rows"][2]["reason"] == "boom"
-
-
-def test_a_run_that_was_killed_is_interrupted(store):
-    store.locks.folder.mkdir(parents=True)
-    (store.locks.folder / "name.json").write_text(STATE.model_dump_json())
-    assert overview(store) == ([Entry("interrupted", "name", state=STATE)], [])
+    assert [[row["status"], row["name"]] for row in found["rows"]] == expected
+    assert found["rows"][0]["state"]["pid"] == os.getpid() and found["rows"][2]["reason"] == "boom"
 
 
 @pytest.mark.filterwarnings("always")
 def test_no_text_of_a_store_reaches_the_terminal_as_a_command(store, tiny, call):
     store.write(failure(tiny(), store, "\x1b]0;title\x07 boom\n\x9b31m"))
+    # A run that was killed is interrupted.
     state = STATE.model_copy(update={"host": "\x1b[2J"})
     store.locks.folder.mkdir(parents=True)
     (store.locks.folder / "name\x1b[1m.json").write_text(state.model_dump_json())
+    assert Entry("interrupted", "name\x1b[1m", state=state) in overview(store)[0]
     (store.folder / "other\x1b[1m\udcff.json").write_text("{}")
     code, out, err = call("status")
     assert code == 0 and len(err.splitlines()) == 1 and len(out.splitlines()) == 3

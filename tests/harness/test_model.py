@@ -12,7 +12,7 @@ from harness.model import Classifier, build_model, masked_mean
 from tasks.contract import Batch
 from tests.harness.conftest import requested
 from tests.harness.specs import encoder
-from zoo import EncoderLayer, create
+from zoo import create
 from zoo.contract import Attended, Attention, Size, Traits
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -67,20 +67,6 @@ def changed(model: Classifier, batch: Batch, tokens: torch.Tensor) -> torch.Tens
 RAGGED = [[LENGTH, 3], [1, LENGTH - 1], [7, 12]]
 
 
-@pytest.mark.parametrize("sequences", [1, 2])
-@pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("stack", [["softmax", "primal"], ["local", "none"]])
-def test_every_parameter_gets_a_gradient(stack, padded, sequences):
-    model = classifier(*map(layer, stack), sequences=sequences)
-    lengths = [row[:sequences] for row in RAGGED] if padded else None
-    batch = draw(lengths, sequences=sequences)
-    outputs, losses = model(batch)
-    task = nn.functional.cross_entropy(outputs, batch.targets)
-    (task + sum(losses.values())).backward()
-    missing = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
-    assert missing == []
-
-
 def test_the_mean_excludes_padding_and_that_of_no_tokens_is_zero():
     tokens = torch.randn(4, 4, 5)
     mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]]).bool()
@@ -103,17 +89,25 @@ def test_the_two_sequences_of_an_example_are_encoded_independently():
     torch.testing.assert_close(logits(model, batch), expected)
 
 
-def test_dropout_is_applied_to_the_embedding_and_passed_to_every_layer():
-    model, batch = classifier(layer("softmax"), layer("softmax"), dropout=0.5), draw(None)
+@pytest.mark.parametrize("head", [12, 0])
+def test_the_model_is_embeddings_then_layers_then_norm_mean_and_head(head):
+    model, batch = (
+        classifier(layer("softmax"), layer("softmax"), dropout=0.5, head=head),
+        draw(None),
+    )
     assert [block.dropout.p for block in model.layers] == [0.5, 0.5]
-    model.layers.eval()
-    model.dropout.p = 1.0
-    x = torch.zeros(len(batch.tokens), LENGTH, SIZE.dim)
-    for block in model.layers:
-        x = block(x).tokens
-    torch.testing.assert_close(logits(model, batch), model.head(model.norm(x).mean(1)))
-    model.eval()
-    assert torch.equal(model(batch)[0], model(batch)[0])
+    # Dropout is applied to the embedding, too.
+    for dropout in (1.0, 0.0):
+        model.layers.eval()
+        model.dropout.p = dropout
+        x = (1 - dropout) * (model.token.weight[batch.tokens[:, 0]] + model.position.weight)
+        for block in model.layers:
+            x = block(x).tokens
+        expected = model.norm(x).mean(1)
+        if head:
+            expected = functional.relu(model.head[0](expected))
+        last = model.head[2] if head else model.head
+        torch.testing.assert_close(logits(model, batch), last(expected))
 
 
 def test_an_auxiliary_loss_is_averaged_over_the_layers_that_return_it():
@@ -123,28 +117,11 @@ def test_an_auxiliary_loss_is_averaged_over_the_layers_that_return_it():
     assert {name: loss.item() for name, loss in losses.items()} == {"a": 2.0, "b": 4.0}
 
 
-@pytest.mark.parametrize("head", [12, 0])
-def test_the_model_is_embeddings_then_layers_then_norm_mean_and_head(head):
-    model = classifier(layer("softmax"), layer("softmax"), dropout=0.5, head=head).eval()
-    batch = draw(None)
-    x = model.token.weight[batch.tokens[:, 0]] + model.position.weight
-    for block in model.layers:
-        x = block(x).tokens
-    expected = model.norm(x).mean(1)
-    if head:
-        expected = functional.relu(model.head[0](expected))
-    last = model.head[2] if head else model.head
-    expected = functional.linear(expected, last.weight, last.bias)
-    torch.testing.assert_close(logits(model, batch), expected)
-
-
-@pytest.mark.parametrize(("options", "std"), [({}, 0.02), ({"embedding_std": 1.0}, 1.0)])
-def test_embeddings_have_the_standard_deviation_of_the_recipe(options, std):
-    size = replace(SIZE, dim=64, max_len=300)
-    around, layers = encoder(feed_forward=8, **options), [WithLosses(size, {})]
-    model = Classifier(layers, around, vocabulary=300, classes=2, sequences=1)
+def test_embeddings_have_the_standard_deviation_of_the_recipe():
+    around, size = encoder(feed_forward=8, embedding_std=1.0), replace(SIZE, dim=64, max_len=300)
+    model = Classifier([WithLosses(size, {})], around, vocabulary=300, classes=2, sequences=1)
     for table in (model.token, model.position):
-        assert table.weight.std().item() == pytest.approx(std, rel=0.05)
+        assert table.weight.std().item() == pytest.approx(1.0, rel=0.05)
 
 
 def test_a_short_input_gets_the_first_positions_and_a_long_one_is_an_error():
@@ -159,19 +136,16 @@ def test_a_short_input_gets_the_first_positions_and_a_long_one_is_an_error():
 
 
 def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(tiny):
-    spec = tiny("softmax+primal", settings={"primal": {"rank": 7}})
+    settings = {"model": {"attention_dropout": 0.25}, "primal": {"rank": 7}}
+    spec = tiny("softmax+primal", settings=settings)
     task = restore(spec).task
     model = build_model(spec, task)
     assert [type(layer.attention).name() for layer in model.layers] == ["softmax", "primal"]
     assert model.layers[1].attention.scales.shape == (2, 7)
     assert model.token.weight.shape == (task.vocabulary, 64)
-    assert model.position.weight.shape == (24, 64)
-    assert model.head[-1].out_features == 10
+    assert model.position.weight.shape == (24, 64) and model.head[-1].out_features == 10
     assert model.layers[0].feed_forward[0].out_features == 128
     assert [module.dropout.p for module in (model, *model.layers)] == [0.1] * 3
-    assert {layer.attention.size.dropout for layer in model.layers} == {0.0}
-    settings = {"model": {"attention_dropout": 0.25}, "primal": {"rank": 7}}
-    model = build_model(tiny("softmax+primal", settings=settings), task)
     assert {layer.attention.size.dropout for layer in model.layers} == {0.25}
 
 
@@ -179,8 +153,7 @@ def test_with_target_positions_each_row_of_logits_depends_on_its_own_token():
     model = classifier(layer("none"), layer("none")).eval()
     batch = replace(draw(None), target_positions=torch.tensor([[0, 7], [3, 3], [19, 1]]))
     before = logits(model, batch)
-    assert before.shape == (3, 2, CLASSES)
-    assert torch.equal(before[1, 0], before[1, 1])
+    assert before.shape == (3, 2, CLASSES) and torch.equal(before[1, 0], before[1, 1])
     other = batch.tokens.clone()
     other[0, 0, 7] = (other[0, 0, 7] + 1) % VOCABULARY
     other[:, 0, 10] = (other[:, 0, 10] + 1) % VOCABULARY
@@ -211,9 +184,6 @@ def test_a_decoder_has_two_hidden_layers_on_the_sum_of_a_vector_and_a_sinusoid()
     for place in (0, 3):
         expected = functional.gelu(head[place + 1](head[place](expected)))
     torch.testing.assert_close(head(x), head[7](head[6](expected)))
-
-
-def test_a_decoder_needs_target_positions():
     with pytest.raises(UserError, match="pooling=decode needs outputs at target positions"):
         decoder()(draw(None))
 
@@ -233,17 +203,12 @@ def test_a_model_is_causal_if_its_task_is(causal):
     assert changed(model, first, last).any() == (not causal)
 
 
-def test_rotary_positions_replace_learned_ones():
-    model, batch = built("induction", "rotary")
-    assert not [name for name, _ in model.named_parameters() if name.startswith("position")]
-    swapped = batch.tokens[..., [1, 0, *range(2, batch.tokens.shape[-1])]]
-    assert changed(model, batch, swapped).all()
-
-
-@pytest.mark.parametrize("positions", ["learned", "none"])
+@pytest.mark.parametrize("positions", ["learned", "rotary", "none"])
 def test_without_positions_a_bidirectional_model_ignores_the_order(positions):
     model, batch = built("majority", positions)
-    assert changed(model, batch, batch.tokens.flip(-1)).any() == (positions == "learned")
+    learned = [name for name, _ in model.named_parameters() if name.startswith("position")]
+    assert bool(learned) == (positions == "learned")
+    assert changed(model, batch, batch.tokens.flip(-1)).any() == (positions != "none")
 
 
 def test_the_inputs_of_a_task_choose_its_model(tiny, monkeypatch):
@@ -254,35 +219,18 @@ def test_the_inputs_of_a_task_choose_its_model(tiny, monkeypatch):
         tiny()
 
 
-def trained(name: str, recompute, lengths) -> list[torch.Tensor]:
-    torch.manual_seed(3)
-    rate = 0.2 * variants.find(name).drops_weights
-    size = {"dim": 16, "heads": 2, "max_len": 40, "causal": variants.find(name).traits.forms[0]}
-    layers = [create(name, **size, dropout=rate) for _ in range(2)]
-    model = classifier(*layers, dropout=0.3, recompute=recompute)
-    mask = None if lengths is None else torch.arange(40) < torch.tensor(lengths)[:, None, None]
-    logits, losses = model(Batch(torch.randint(11, (3, 1, 40)), mask, torch.tensor([0, 1, 2])))
-    total = logits.square().sum() + sum(losses.values())
-    gradients = torch.autograd.grad(total, list(model.parameters()), materialize_grads=True)
-    return [logits, *losses.values(), *gradients, torch.rand(1)]
-
-
-@pytest.mark.parametrize("lengths", [None, [40, 7, 23]], ids=["full", "padded"])
-@pytest.mark.parametrize("name", ["performer", "primal", "softmax"])
-def test_recomputation_changes_no_bit_of_outputs_losses_gradients_and_later_draws(name, lengths):
-    expected = trained(name, "none", lengths)
-    for recompute in ("attention", "layer"):
-        actual = trained(name, recompute, lengths)
-        assert all(map(torch.equal, actual, expected)), recompute
-
-
-def test_evaluation_stores_nothing_and_recomputes_nothing():
-    layer = EncoderLayer.create(
-        "linear", dim=16, heads=2, max_len=40, feed_forward=24, recompute="layer"
-    )
-    calls = []
-    layer.attention.register_forward_hook(lambda *_: calls.append(1))
-    layer.eval()(torch.randn(2, 40, 16)).tokens.sum().backward()
-    assert len(calls) == 1
-    layer.train()(torch.randn(2, 40, 16)).tokens.sum().backward()
-    assert len(calls) == 3
+@pytest.mark.parametrize("recompute", ["attention", "layer"])
+def test_recomputation_changes_no_bit_and_evaluation_recomputes_nothing(recompute):
+    found, calls = [], []
+    for how in ("none", recompute):
+        torch.manual_seed(3)
+        layers = [create("softmax", dim=16, heads=2, max_len=LENGTH, dropout=0.2), layer("primal")]
+        model = classifier(*layers, dropout=0.3, recompute=how)
+        outputs, losses = model(draw([[LENGTH], [7], [3]]))
+        total = outputs.square().sum() + sum(losses.values())
+        found.append([total, *torch.autograd.grad(total, [*model.parameters()]), torch.rand(1)])
+    assert all(map(torch.equal, *found))
+    layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
+    for training, count in ((False, 1), (True, 3)):
+        model.train(training)(draw(None))[0].sum().backward()
+        assert len(calls) == count

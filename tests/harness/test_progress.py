@@ -16,14 +16,9 @@ from tests.harness.specs import POINT, Clock
 from tests.reports.conftest import make_record
 
 
-@pytest.fixture
-def lines(caplog):
-    caplog.set_level("INFO", "harness")
-    return lambda: [message for message in caplog.messages if ": " in message]
-
-
-def test_the_points_of_a_run_are_lines_and_a_traceback_is_kept(store, lines, monkeypatch):
+def test_the_points_of_a_run_are_lines_and_a_traceback_is_kept(store, caplog, monkeypatch):
     clock = Clock()
+    caplog.set_level("INFO", "harness")
     monkeypatch.setattr("harness.runner.time.monotonic", clock)
     reported = Reported(store.locks.acquire("name", threads=1, steps=1000), "a run")
     reported("phase", "train")
@@ -32,7 +27,7 @@ def test_the_points_of_a_run_are_lines_and_a_traceback_is_kept(store, lines, mon
         reported("point", POINT.model_copy(update={"step": step, "dev": dev}))
     reported("trace", "Traceback: boom")
     steps = ["1/1000 loss 1.000", "2/1000 loss 1.000 dev 50", "4/1000 loss 1.000"]
-    assert lines() == ["a run: train", *(f"a run: step {text} (1 s)" for text in steps)]
+    assert caplog.messages == ["a run: train", *(f"a run: step {text} (1 s)" for text in steps)]
     assert (store.locks.state("name").phase, reported.trace) == ("train", "Traceback: boom")
 
 
@@ -44,14 +39,9 @@ def test_the_state_of_a_grid_has_the_time_that_is_left_when_it_is_known():
     assert summary(2, 4, 0, 0, left=7200.0).endswith("2.0 h left")
 
 
-@pytest.fixture
-def writer(monkeypatch) -> mock.MagicMock:
+def test_every_scalar_of_a_curve_is_written_at_its_step_and_time(tmp_path, monkeypatch):
     writer = mock.MagicMock()
     monkeypatch.setattr(events, "require_tensorboard", lambda: writer)
-    return writer
-
-
-def test_every_scalar_of_a_curve_is_written_at_its_step_and_time(writer, tmp_path):
     record = make_record(started="1970-01-01T00:01:00Z")
     point = record.curve[0].model_copy(update={"losses": {"ksvd": 0.5}, "dev": 25.0})
     (folder,) = events.write_events([record.model_copy(update={"curve": [point]})], tmp_path)
@@ -97,10 +87,9 @@ def test_a_terminal_has_one_updated_line_and_a_pipe_a_line_for_each_message(stre
 
 @pytest.mark.slow
 def test_the_curves_of_chosen_runs_are_drawn(output, rejected, store):
-    store.write(make_record("softmax"))
-    store.write(make_record("primal"))
-    out = output("report", "--curves", "--attention", "primal")
-    assert out.count("curves.") == 3
+    for name in ("softmax", "primal"):
+        store.write(make_record(name))
+    assert output("report", "--curves", "--attention", "primal").count("curves.") == 3
     text = (store.folder / "curves.csv").read_text()
     assert "primal" in text and "softmax" not in text
     assert "make one with: harness run" in rejected("report", "--curves", "--task", "text")

@@ -11,6 +11,7 @@ from harness import rows
 from harness.records import suites
 from harness.records.answers import CorrectAnswers
 from harness.records.files import file_lines, line_of
+from harness.records.record import Record
 from harness.records.store import CertificateStore, CostStore, Store
 from tests.certificates import committed
 from tests.harness.test_suites import SUITE
@@ -52,13 +53,16 @@ def packed(runs, output, tmp_path):
     return tmp_path / "out" / "mine@3" / "primal-rank-8.jsonl"
 
 
-def rewrite(path, change, which=0) -> None:
-    # With a checksum of the new content.
-    lines = [*file_lines(path)]
-    tree = json.loads(lines[which].text)
-    change(tree)
-    lines[which] = lines[which]._replace(text=json.dumps(tree, separators=(",", ":")))
-    path.write_text("".join(line_of(*line[2:5]) for line in lines))
+def rewrite(path, change, select=lambda number, line: number == 0) -> None:
+    # Under the name and with a checksum of the new content.
+    texts = []
+    for number, line in enumerate(file_lines(path)):
+        tree = json.loads(line.text)
+        if select(number, line.text):
+            change(tree)
+        record = Record.model_validate(tree)
+        texts.append(line_of("run", record.spec.file_name, record.model_dump_json()))
+    path.write_text("".join(texts))
 
 
 def results(call, path, *options) -> dict[str, bool]:
@@ -116,33 +120,23 @@ def test_a_row_that_lacks_a_run_is_not_packed(role, which, packed, store, reject
 )
 def test_a_row_that_is_not_installed_has_the_forms_of_its_certificate(forms, complete, runs):
     # One question is causal, and the row has no run of it.
-    row = rows.of_store(suites.find("mine"), ROW, runs.folder, "")
+    row, primal = rows.of_store(suites.find("mine"), ROW, runs.folder, ""), committed()["primal"]
     changes = {"attention": "Mine", "layers": ("Mine",), "options": {}, "overrides": {}}
     own = [run.model_copy(update={"spec": run.spec.model_copy(update=changes)})
            for run in row.runs if run.spec.question.name == "hard"]  # fmt: skip
-    checks = tuple(
-        committed()["primal"].results[0].model_copy(update={"form": form}) for form in forms
-    )
-    certificate = committed()["primal"].model_copy(update={"variant": "Mine", "results": checks})
+    checks = tuple(primal.results[0].model_copy(update={"form": form}) for form in forms)
+    certificate = primal.model_copy(update={"variant": "Mine", "results": checks})
     found = rows.verify(replace(row, label="Mine", runs=own, certificates=[certificate]))
     assert {of.check: of.passed for of in found}["complete"] == complete
 
 
-CHANGES = {
-    "questions": lambda run: run["spec"]["question"].update(declared="0" * 16),
-    "data": lambda run: run["spec"]["data"].update(train="0" * 64),
-    "code": lambda run: run["versions"].update(primal="0.0"),
-}
-
-
-@pytest.mark.parametrize("check", CHANGES)
-def test_a_run_of_another_question_data_or_code_is_noticed(check, packed, call):
-    rewrite(packed, CHANGES[check])
-    # Under the name of its new specification.
-    line = file_lines(packed)[0]
-    record = Store(packed.parent).kind.model_validate_json(line.text)
-    rest = "".join(packed.read_text().splitlines(True)[1:])
-    packed.write_text(line_of("run", record.spec.file_name, line.text) + rest)
+@pytest.mark.parametrize(("check", "change"), [
+    ("questions", lambda run: run["spec"]["question"].update(declared="0" * 16)),
+    ("data", lambda run: run["spec"]["data"].update(train="0" * 64)),
+    ("code", lambda run: run["versions"].update(primal="0.0")),
+])  # fmt: skip
+def test_a_run_of_another_question_data_or_code_is_noticed(check, change, packed, call):
+    rewrite(packed, change)
     assert not results(call, packed)[check]
 
 
@@ -153,23 +147,23 @@ def test_a_score_that_training_does_not_give_is_noticed(packed, call):
         run["final"]["sample"] = CorrectAnswers.pack([True] * sample.count, sizes).model_dump()
         run["final"]["score"] = 100.0
 
-    for number, line in enumerate(file_lines(packed)):
-        if '"role":"final"' in line.text:
-            rewrite(packed, perfect, number)
+    rewrite(packed, perfect, lambda number, text: '"role":"final"' in text)
     found = results(call, packed, "--repeat", "2")
     assert [check for check, passed in found.items() if not passed] == ["repeat"]
 
 
-@pytest.mark.parametrize(("commit", "correct", "passed"), [
-    ("abc1234", [True] * 30 + [False] * 10, True), ("abc1234", [False] * 10 + [True] * 30, False),
-    ("def5678", [False] * 10 + [True] * 30, True), ("def5678", [False] * 30 + [True] * 10, False),
+@pytest.mark.parametrize(("commit", "right", "passed"), [
+    ("abc1234", range(30), True), ("abc1234", range(10, 40), False),
+    ("def5678", range(10, 40), True), ("def5678", range(30, 40), False),
 ])  # fmt: skip
 def test_answers_are_equal_at_one_commit_and_in_the_interval_at_others(
-    monkeypatch, commit, correct, passed
+    monkeypatch, commit, right, passed
 ):
-    again = make_record(commit="abc1234", correct=[True] * 30 + [False] * 10)
-    monkeypatch.setattr(rows, "run", lambda *_: again)
-    assert rows._repeated(make_record(commit=commit, correct=correct)).passed == passed
+    def of(commit, right):
+        return make_record(commit=commit, correct=[number in right for number in range(40)])
+
+    monkeypatch.setattr(rows, "run", lambda *_: of("abc1234", range(30)))
+    assert rows._repeated(of(commit, right)).passed == passed
 
 
 def test_a_cost_of_another_row_and_missing_costs_are_noticed(packed, call, tmp_path):
@@ -182,21 +176,19 @@ def test_a_cost_of_another_row_and_missing_costs_are_noticed(packed, call, tmp_p
     assert [check for check, passed in found.items() if not passed] == ["row", "costs"]
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda path: path.write_text("{}\n"), "line 1: it is not a line of a record"),
-    (lambda path: path.write_text(path.read_text().replace("0", "1", 1)), "it was edited"),
-    (lambda path: path.write_text(""), "(it is empty)"),
-    (lambda path: path.write_text(line_of("study", "x", "{}")), "is a study; a row has run, cost"),
-    (lambda path: path.unlink(), "(it cannot be read: No such file or directory)"),
-], ids=["no line", "edited", "empty", "another kind", "no file"])  # fmt: skip
-def test_a_file_that_is_not_a_row_is_rejected(packed, change, message, rejected):
-    change(packed)
-    assert message in rejected("check", str(packed))
-
-
-def test_a_file_has_the_name_of_its_row(packed, rejected):
-    other = packed.rename(packed.with_name("other.jsonl"))
-    assert "name it mine@3/primal-rank-8.jsonl" in rejected("check", str(other))
+def test_a_file_that_is_not_a_row_is_rejected(packed, rejected):
+    text = packed.read_text()
+    other = packed.with_name("other.jsonl")
+    for path, content, message in (
+        (packed, "{}\n", "line 1: it is not a line of a record"), (packed, "", "(it is empty)"),
+        (packed, text.replace("0", "1", 1), "it was edited"),
+        (packed, line_of("study", "x", "{}"), "is a study; a row has run, cost"),
+        (other, text, "name it mine@3/primal-rank-8.jsonl"),
+    ):  # fmt: skip
+        path.write_text(content)
+        assert message in rejected("check", str(path))
+    other.unlink()
+    assert "(it cannot be read: No such file or directory)" in rejected("check", str(other))
 
 
 def test_a_store_that_is_packed_into_itself_has_lines_in_place_of_files(runs, store, output):

@@ -2,8 +2,7 @@
 
 import json
 import signal
-import time
-from contextlib import nullcontext
+from contextlib import suppress
 
 import pytest
 import torch
@@ -14,11 +13,10 @@ import harness.runner
 from harness import checkpoint
 from harness.data import restore
 from harness.environment import expected_failures_of
-from harness.interrupts import SECONDS_PER_IMPORT, Interrupts, Terminated
+from harness.interrupts import Interrupts, Terminated
 from harness.records.fields import Frozen
 from harness.records.store import Store
-from harness.records.versions import TRAINING
-from harness.train import Evaluation, Trainer
+from harness.train import DivergedError, Evaluation, Trainer
 from tests.harness.conftest import requested
 from tests.harness.specs import raising
 from zoo.registry import UserError
@@ -28,14 +26,11 @@ pytestmark = pytest.mark.usefixtures("interruptible")
 
 NO_MEMORY = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")
 ENDS = [
-    (MemoryError("no"), "out_of_memory", "MemoryError: no"),
     (torch.OutOfMemoryError("CUDA\nout"), "out_of_memory", "OutOfMemoryError: CUDA"),
     (NO_MEMORY, "out_of_memory", f"RuntimeError: {NO_MEMORY}"),
     (RuntimeError("boom\nand more"), "failed", "RuntimeError: boom"),
-    (ArithmeticError(), "failed", "ArithmeticError: "),
-    (ZeroDivisionError("x"), "failed", "ZeroDivisionError: x"),
+    (DivergedError("loss is nan"), "diverged", "loss is nan"),
     (SystemExit(0), "failed", "SystemExit: 0"),
-    (GeneratorExit("x"), "failed", "GeneratorExit: x"),
     (UserError("x=3 is wrong; lower x"), "failed", "x=3 is wrong; lower x"),
 ]
 
@@ -54,18 +49,17 @@ def files(store) -> list[str]:
 
 
 def test_a_finished_run_is_a_complete_record(tiny, store, run_here, reported):
-    spec = tiny("softmax+primal", steps=4, evaluations=2)
+    spec = tiny("primal", steps=4, evaluations=2)
     record = run_here(spec)
+    final, curve = record.final, record.curve
     assert (record.status, record.reason, record.spec) == ("ok", "", spec)
-    assert store.read() == ([record], [])
-    assert files(store) == [store.path(spec).name]
-    assert [point.step for point in record.curve] == [1, 2, 3, 4]
-    assert record.final.test_examples == 18
-    assert record.final.dev == max(p.dev or 0 for p in record.curve)
-    assert 0 < record.final.train_seconds == record.curve[-1].seconds < record.final.seconds
+    assert store.read() == ([record], []) and files(store) == [store.path(spec).name]
+    assert [point.step for point in curve] == [1, 2, 3, 4] and final.test_examples == 18
+    assert final.dev == max(point.dev or 0 for point in curve)
+    assert 0 < final.train_seconds == curve[-1].seconds < final.seconds
     written = json.loads(store.path(spec).read_text())
     assert "baselines" not in written and written["schema_version"] == 5
-    assert record.parameters > record.flops / 10**6 > 1 and record.backend == "sdpa+folded"
+    assert record.parameters > record.flops / 10**6 > 1
     assert record.environment.versions["torch"] == torch.__version__
     assert reported["phase"] == ["load data", "train", "test"]
 
@@ -73,32 +67,20 @@ def test_a_finished_run_is_a_complete_record(tiny, store, run_here, reported):
 def test_a_record_has_the_expected_failures_of_the_form_that_ran(tiny, run_here, monkeypatch):
     declared = {"lengths": "of both forms", "gradients, causal": "of one"}
     monkeypatch.setattr(variants.find("softmax"), "expected_failures", declared)
-    usual, causal = tiny(), requested("softmax", "induction")
-    both = {"softmax: lengths": "of both forms"}
-    of_usual, of_causal = (expected_failures_of(s, restore(s).task) for s in (usual, causal))
-    assert run_here(usual).expected_failures == of_usual == both
-    assert of_causal == {**both, "softmax: gradients": "of one"}
+    both, causal = {"softmax: lengths": "of both forms"}, requested("softmax", "induction")
+    assert run_here(tiny()).expected_failures == both
+    found = expected_failures_of(causal, restore(causal).task)
+    assert found == {**both, "softmax: gradients": "of one"}
 
 
-def test_a_record_has_the_version_of_each_variant_and_of_training(tiny, run_here, monkeypatch):
-    monkeypatch.setattr(variants.find("primal"), "version", "2.1")
-    record = run_here(tiny("softmax+primal"))
-    softmax = variants.find("softmax").version
-    assert record.versions == {"primal": "2.1", "softmax": softmax}
-    assert record.training == TRAINING
-    assert record.version.startswith("primal 2, softmax ")
-
-
-@pytest.mark.parametrize("continues", [False, True])
 def test_processor_seconds_are_of_data_training_and_evaluation_in_all_processes(
-    tiny, run_here, interrupted, monkeypatch, continues
+    tiny, run_here, interrupted, monkeypatch
 ):
     clock = iter(range(1, 10_000))
     monkeypatch.setattr("harness.train.processor_seconds", lambda: float(next(clock)))
-    spec = tiny(steps=4, evaluations=2)
-    found = run_here(interrupted(spec) if continues else spec).processor
-    # A process reads data twice; 4 points of training are each evaluated; the test.
-    assert (found.data, found.training, found.evaluation) == (2.0 * (1 + continues), 4.0, 5.0)
+    found = run_here(interrupted(tiny(steps=4, evaluations=2))).processor
+    # Each process reads data twice; 4 points of training are each evaluated; the test.
+    assert (found.data, found.training, found.evaluation) == (4.0, 4.0, 5.0)
 
 
 @pytest.mark.parametrize("best", [False, True])
@@ -109,8 +91,7 @@ def test_test_is_evaluated_with_the_best_state_and_earlier_only_where_the_recipe
     on_dev = iter([0.5, 0.25, 0.125, 0.0])
 
     def spy(self, split):
-        state = {name: value.clone() for name, value in self.model.state_dict().items()}
-        evaluations.append((len(split), state))
+        evaluations.append((len(split), self.model.token.weight.sum().item()))
         if len(split) != 16:
             return real(self, split)
         return Evaluation(torch.arange(16) < 16 * next(on_dev), 16, split.answers.metric)
@@ -119,9 +100,7 @@ def test_test_is_evaluated_with_the_best_state_and_earlier_only_where_the_recipe
     final = run_here(tiny(steps=4, evaluations=4, best_on_test=best)).final
     assert [size for size, _ in evaluations] == [16, *[18] * best] * 4 + [18]
     first, last, tested = (evaluations[i][1] for i in (0, -2, -1))
-    assert all(torch.equal(first[name], tested[name]) for name in first)
-    assert not all(torch.equal(last[name], tested[name]) for name in last)
-    assert (final.best_step, final.dev) == (1, 50.0)
+    assert first == tested != last and (final.best_step, final.dev) == (1, 50.0)
     assert final.best_on_test >= final.score if best else final.best_on_test is None
 
 
@@ -129,11 +108,10 @@ def test_a_seed_determines_parameters_order_of_data_and_result(tiny, run_here, r
     starts = recorded(harness.runner, "fit", lambda trainer, *_: (
         trainer.model.token.weight.clone(), trainer.order.batch(0)
     ))  # fmt: skip
-    records = []
-    for before, seed in ((1, 3), (2, 3), (3, 4)):
-        torch.manual_seed(before)
-        records.append(run_here(tiny("primal", seed=seed)))
-    first, again, other = records
+    first, again, other = (
+        torch.manual_seed(before) and run_here(tiny("primal", seed=seed))
+        for before, seed in ((1, 3), (2, 3), (3, 4))
+    )
     assert outcome(again) == outcome(first) and curve(other) != curve(first)
     assert not any(map(torch.equal, starts[0], starts[2]))
 
@@ -145,40 +123,29 @@ def test_each_error_is_a_record(
 ):
     interrupt_at(3, error)
     record = run_here(tiny())
-    assert (record.status, record.reason) == (status, reason)
-    assert record.final is None
-    assert [point.step for point in record.curve] == [1, 2, 3]
-    assert store.read() == ([record], [])
+    assert (record.status, record.reason, record.final) == (status, reason, None)
+    assert [point.step for point in record.curve] == [1, 2, 3] and store.read() == ([record], [])
     # After a final status the run is not continued, so its checkpoint is deleted.
-    remaining = {store.checkpoint(record.spec).name} if status == "failed" else set()
-    assert {*files(store)} == {store.path(record.spec).name} | remaining
+    assert store.checkpoint(record.spec).exists() == (status == "failed")
     # The traceback of an unexpected error is shown.
     unexpected = status == "failed" and not isinstance(error, UserError)
-    assert len(reported["trace"]) == unexpected
-    if unexpected:
-        assert reported["trace"][0].startswith("Traceback")
-        assert reason.removesuffix(": ") in reported["trace"][0]
+    assert [reason in trace for trace in reported["trace"]] == [True] * unexpected
 
 
-@pytest.mark.parametrize(
-    ("phase", "steps"), [("build_model", 0), ("counts_of", 0), ("Attempt._evaluate", 4)]
-)
-@pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])
+@pytest.mark.parametrize(("phase", "steps", "error", "status", "reason"), [
+    ("counts_of", 0, RuntimeError("boom"), "failed", "RuntimeError: boom"),
+    ("build_model", 0, KeyboardInterrupt(), "interrupted", "interrupted at step 0"),
+    ("Attempt._evaluate", 4, KeyboardInterrupt(), "interrupted", "interrupted at step 4"),
+])  # fmt: skip
 def test_a_run_that_ends_before_or_after_training_is_a_record_too(
-    tiny, store, run_here, monkeypatch, phase, steps, error
+    tiny, store, run_here, monkeypatch, phase, steps, error, status, reason
 ):
-    interrupted = isinstance(error, KeyboardInterrupt)
-    expected = pytest.raises(KeyboardInterrupt) if interrupted else nullcontext()
-    with monkeypatch.context() as failing, expected:
+    with monkeypatch.context() as failing, suppress(KeyboardInterrupt):
         failing.setattr(f"harness.runner.{phase}", raising(error))
         run_here(tiny())
     record = store.find(tiny())
-    assert record.status == ("interrupted" if interrupted else "failed")
-    assert record.reason == (
-        f"interrupted at step {steps}" if interrupted else "RuntimeError: boom"
-    )
-    assert len(record.curve) == steps and record.final is None
-    assert run_here(tiny()).status == "ok"
+    assert (record.status, record.reason, len(record.curve)) == (status, reason, steps)
+    assert record.final is None and run_here(tiny()).status == "ok"
 
 
 def test_a_continued_run_names_both_commits_and_has_the_seconds_of_all_its_processes(
@@ -188,35 +155,26 @@ def test_a_continued_run_names_both_commits_and_has_the_seconds_of_all_its_proce
     saved = checkpoint.read(store.checkpoint(interrupted(tiny())))
     assert json.loads(saved["progress"])["elapsed"] > 0
     environment_is(commit="bbb")
-    real = checkpoint.load
-    monkeypatch.setattr(
-        checkpoint, "load", lambda *values: real(*values).model_copy(update={"elapsed": 1000.0})
-    )
+    real, later = checkpoint.load, {"elapsed": 1000.0}
+    monkeypatch.setattr(checkpoint, "load", lambda *of: real(*of).model_copy(update=later))
     record = run_here(tiny())
-    assert record.environment.commit == "aaa, bbb"
-    assert 1000.0 < record.final.seconds < 2000.0
+    assert record.environment.commit == "aaa, bbb" and 1000.0 < record.final.seconds < 2000.0
 
 
-@pytest.mark.parametrize("options", [{}, {"backend": "naive"}], ids=["auto", "naive"])
-def test_a_run_of_softmax_has_sdpa_unless_it_names_a_backend(tiny, run_here, options, recorded):
-    built = recorded(harness.runner, "build_model", lambda spec, _: spec.options)
-    spec = tiny("softmax+primal", settings={"softmax": options} if options else {})
-    record = run_here(spec)
-    backend = options.get("backend", "sdpa")
-    assert [named["softmax"]["backend"] for named in built] == [backend]
-    assert record.backend == f"{backend}+folded" and record.spec == spec
+def test_a_run_of_softmax_has_sdpa_unless_it_names_a_backend(tiny, run_here, recorded):
+    built = recorded(harness.runner, "build_model", lambda spec, _: spec.options["softmax"])
+    named = tiny("softmax+primal", settings={"softmax": {"backend": "naive"}})
+    assert run_here(named).backend == "naive+folded"
+    record = run_here(tiny("softmax+primal"))
+    assert record.backend == "sdpa+folded" and record.spec == tiny("softmax+primal")
+    assert [options["backend"] for options in built] == ["naive", "sdpa"]
 
 
-@pytest.fixture
-def saves(recorded) -> list[int]:
-    return recorded(checkpoint, "save", lambda path, trainer, progress: progress.step)
-
-
-@pytest.mark.slow_after(2)
-@pytest.mark.parametrize("number", [None, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [None, signal.SIGTERM])
 def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
-    tiny, store, run_here, tmp_path, monkeypatch, recorded, saves, number
+    tiny, store, run_here, tmp_path, monkeypatch, recorded, number
 ):
+    saves = recorded(checkpoint, "save", lambda path, trainer, progress: progress.step)
     trained = recorded(harness.runner, "fit", lambda trainer, *_: trainer.model)
     spec = tiny("softmax+primal", steps=12, evaluations=3)
     uninterrupted = run_here(spec, Store(tmp_path / "elsewhere"))
@@ -230,7 +188,7 @@ def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
         return real(self, at)
 
     monkeypatch.setattr(Trainer, "step", step)
-    with pytest.raises(Terminated if number == signal.SIGTERM else KeyboardInterrupt):
+    with pytest.raises(Terminated if number else KeyboardInterrupt):
         run_here(spec)
     # A step during which a signal comes is completed and saved; an error loses two steps.
     done = 7 if number else 6
@@ -257,13 +215,13 @@ def test_a_damaged_checkpoint_starts_the_run_again(tiny, store, run_here, interr
     assert files(store) == [store.path(record.spec).name]
 
 
-def test_a_checkpoint_is_written_at_evaluations_and_after_the_interval(tiny, run_here, saves):
-    run_here(tiny(steps=4, evaluations=2))
-    assert saves == [2, 4]
-    saves.clear()
-    seconds = iter(range(1000))
-    run_here(tiny(steps=8, evaluations=1), save_every=5.0, clock=lambda: next(seconds))
+def test_a_checkpoint_is_written_at_evaluations_and_after_the_interval(tiny, run_here, recorded):
+    saves, seconds = recorded(checkpoint, "save", lambda *of: of[2].step), iter(range(1000))
+    run_here(tiny(steps=8, evaluations=2), save_every=5.0, clock=lambda: next(seconds))
     # The clock is read once per step, and once per checkpoint.
+    assert saves == [4, 8]
+    saves.clear()
+    run_here(tiny(steps=8, evaluations=1), save_every=5.0, clock=lambda: next(seconds))
     assert saves == [5, 8]
 
 
@@ -285,34 +243,15 @@ class Sender(Frozen):
         return name
 
 
-class Sent(Frozen):
-    of: Sender | int
-
-
 def test_a_signal_while_pydantic_writes_a_model_is_raised_after_it():
     written = None
     with pytest.raises(Terminated), Interrupts():
-        written = Sent(of=Sender()).model_dump_json()
-    assert written == '{"of":{}}'
+        written = Sender().model_dump_json()
+    assert written == "{}"
 
 
-def test_a_signal_that_the_end_of_the_context_raises_is_not_raised_again():
-    with Interrupts() as outside:
-        outside.deferred = True
-        with pytest.raises(Terminated), Interrupts():
-            Sent(of=Sender()).model_dump_json()
-        time.sleep(5 * SECONDS_PER_IMPORT)
-    assert outside.pending is None
-
-
-def test_a_signal_while_a_record_is_written_is_raised_after_it(tiny, store, run_here, monkeypatch):
-    real = type(store).write
-
-    def write(self, record):
-        signal.raise_signal(signal.SIGINT)
-        return real(self, record)
-
-    monkeypatch.setattr(type(store), "write", write)
+def test_a_signal_while_a_record_is_written_is_raised_after_it(tiny, store, run_here, recorded):
+    recorded(type(store), "write", lambda *_: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         run_here(tiny())
     assert store.find(tiny()).status == "ok"

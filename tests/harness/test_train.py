@@ -1,38 +1,49 @@
-"""The training step, the schedules of the learning rate, and the evaluation."""
+"""Training: the step, the schedules, the optimisers, the evaluation, and the loop over steps."""
 
 import math
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import OneCycleLR
 
 from harness.data import restore
 from harness.model import build_model
+from harness.optimisers import Muon, parameter_groups
 from harness.records.spec import TrainSpec
-from harness.train import Trainer, constant, cosine, one_cycle
+from harness.train import (
+    DivergedError,
+    Evaluation,
+    Progress,
+    Trainer,
+    constant,
+    cosine,
+    evaluation_steps,
+    fit,
+    one_cycle,
+)
+from tasks import metrics
 from tasks.answers import NextTokens, Number
 from tasks.contract import Split
-from tests.harness.specs import recipe
+from tests.harness.conftest import requested
+from tests.harness.specs import Clock, nothing, recipe
 
 ADAMW = partial(torch.optim.AdamW, fused=True)
 RADAM = partial(torch.optim.RAdam, decoupled_weight_decay=True)
 
 
-@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("optimiser", "schedule", "fields"), [
-    (ADAMW, one_cycle, {"cycle_momentum": True}), (ADAMW, one_cycle, {"cycle_momentum": False}),
+    (ADAMW, one_cycle, {"cycle_momentum": True}),
     (RADAM, constant, {"optimiser": "radam", "schedule": "constant", "clip": 1e-3}),
 ])  # fmt: skip
-@pytest.mark.parametrize("attention", ["softmax+primal", "softmax", "primal"])
-def test_a_step_is_that_of_a_plain_loop_to_the_bit(
-    tiny, prepare, attention, optimiser, schedule, fields
-):
+def test_a_step_is_that_of_a_plain_loop_to_the_bit(tiny, prepare, optimiser, schedule, fields):
     options = {"betas": (0.8, 0.98), "eps": 1e-4, "weight_decay": 0.1}
-    spec = tiny(attention, steps=8, warmup=2, decay="all", **options, **fields)
+    spec = tiny("softmax+primal", steps=8, warmup=2, decay="all", **options, **fields)
     trainer = prepare(spec)
     torch.manual_seed(7)
     steps = [trainer.step(number) for number in range(8)]
@@ -59,42 +70,32 @@ def test_a_step_is_that_of_a_plain_loop_to_the_bit(
         optimizer.step()
         optimizer.zero_grad()
 
-    assert ours == theirs
-    assert ("ksvd" in ours[0]) is ("primal" in attention)
+    assert ours == theirs and ours[0].keys() == {"task", "ksvd"}
     for mine, other in zip(trainer.model.parameters(), model.parameters(), strict=True):
         assert torch.equal(mine, other)
 
 
-def some(split: Split, count: int) -> Split:
-    return Split(
-        split.sequences[:count], split.lengths[:count], split.sequence_ids[:count],
-        split.targets[:count], split.padded,
-    )  # fmt: skip
+def some(split: Split, targets: torch.Tensor, **fields) -> Split:
+    # Its first examples with two answers each.
+    at, count = torch.tensor([[0, 1]] * len(targets)), len(targets)
+    parts = split.sequences[:count], split.lengths[:count], split.sequence_ids[:count]
+    return replace(Split(*parts, targets, split.padded), target_positions=at, **fields)
 
 
 @pytest.mark.parametrize("by_length", [False, True])
 def test_accuracy_counts_every_answer_of_an_example_in_order(tiny, prepare, by_length):
     trainer = prepare(tiny(batch=4, bucket_by_length=by_length))
-    split = some(restore(tiny()).splits["test"], 6)
-    target_positions = torch.tensor([[0, 1]] * 6)
-    several = replace(
-        split, target_positions=target_positions, targets=torch.zeros(6, 2, dtype=torch.int64)
-    )
-    trainer.model.eval()
-    guesses = trainer.model(several.gather(torch.arange(6)))[0].argmax(-1)
     wrong = torch.tensor([[0, 0], [1, 0], [1, 1], [0, 0], [0, 0], [0, 1]])
-    answered = replace(several, targets=(guesses + wrong) % 10)
-    found = trainer.evaluate(answered)
+    split = some(restore(tiny()).splits["test"], wrong)
+    trainer.model.eval()
+    guesses = trainer.model(split.gather(torch.arange(6)))[0].argmax(-1)
+    found = trainer.evaluate(replace(split, targets=(guesses + wrong) % 10))
     assert found.values.tolist() == (wrong == 0).tolist() and found.mean == pytest.approx(8 / 12)
 
 
 def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(tiny, prepare):
-    trainer = prepare(tiny(batch=4))
-    targets = torch.tensor([[1, 2], [3, 4], [5, -1]])
-    split = replace(
-        some(restore(tiny()).splits["test"], 3), target_positions=torch.tensor([[0, 1]] * 3),
-        targets=targets, answers=NextTokens(),
-    )  # fmt: skip
+    trainer, targets = prepare(tiny(batch=4)), torch.tensor([[1, 2], [3, 4], [5, -1]])
+    split = some(restore(tiny()).splits["test"], targets, answers=NextTokens())
     trainer.model.eval()
     scores = trainer.model(split.gather(torch.arange(3)))[0].double().log_softmax(-1)
     of_targets = scores.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
@@ -103,18 +104,10 @@ def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(tiny, prepar
     assert result.mean == pytest.approx(-of_targets[targets >= 0].mean().item(), rel=1e-5)
 
 
-def test_the_loss_is_the_one_of_the_splits_answers(tiny, prepare):
-    untrained = prepare(tiny())
-    numbers = replace(
-        untrained.train, targets=torch.full((len(untrained.train),), 7.0), answers=Number(0.1)
-    )
-    trainer = Trainer(untrained.model, numbers, untrained.spec, seed=0)
-    # The output of an untrained model is about 0: the squared error of 7.
-    assert trainer.step(0)["task"].item() == pytest.approx(49, rel=0.2)
-
-
 def test_accuracy_switches_dropout_off_and_leaves_the_model_as_it_was(tiny, prepare):
-    trainer, modes = prepare(tiny()), []
+    trainer, modes, kinds = prepare(tiny(precision="bf16")), [], []
+    inner = trainer.model.layers[0].feed_forward[0]
+    inner.register_forward_hook(lambda *call: kinds.append(call[2].dtype))
     trainer.model.register_forward_pre_hook(lambda model, _: modes.append(model.training))
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     state = torch.get_rng_state()
@@ -123,71 +116,50 @@ def test_accuracy_switches_dropout_off_and_leaves_the_model_as_it_was(tiny, prep
     assert torch.equal(torch.get_rng_state(), state)
     after = trainer.model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def test_bf16_computes_products_in_half_precision_with_parameters_in_fp32(tiny, prepare):
-    trainer = prepare(tiny(precision="bf16", batch=4))
-    kinds = []
-    inner = trainer.model.layers[0].feed_forward[0]
-    inner.register_forward_hook(lambda *call: kinds.append(call[2].dtype))
+    # Products are in half precision, parameters are not.
     trainer.step(0)
-    trainer.evaluate(some(restore(tiny()).splits["dev"], 4))
-    assert kinds == [torch.bfloat16] * 2
+    assert kinds == [torch.bfloat16] * 5
     assert {p.dtype for p in trainer.model.parameters()} == {torch.float32}
 
 
-def torchs(spec: TrainSpec) -> list[tuple[float, float]]:
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.AdamW([parameter], lr=spec.lr, betas=spec.betas)
-    scheduler = OneCycleLR(
-        optimizer, spec.lr, total_steps=spec.steps, pct_start=spec.warmup / spec.steps,
-        anneal_strategy="linear", cycle_momentum=spec.cycle_momentum,
-    )  # fmt: skip
-    values = []
-    for step in range(spec.steps):
-        (group,) = optimizer.param_groups
-        values.append((group["lr"], group["betas"][0]))
-        optimizer.step()
-        if step < spec.steps - 1:
-            scheduler.step()
-    return values
-
-
-@pytest.mark.parametrize("cycle_momentum", [True, False])
 @pytest.mark.parametrize(
-    ("steps", "warmup"), [(50, 10), (50, 25), (7, 2), (500, 50), (350, 2), (20, 19), (20, 20)]
+    ("steps", "warmup", "cycle_momentum"), [(50, 10, True), (7, 2, False), (20, 19, True)]
 )
 def test_rate_and_beta1_are_those_of_pytorchs_scheduler(steps, warmup, cycle_momentum):
-    spec = recipe(steps, warmup, cycle_momentum)
-    ours = torch.tensor([one_cycle(step, spec) for step in range(steps)], dtype=torch.float64)
-    expected = torch.tensor(torchs(spec), dtype=torch.float64)
-    torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-15)
-    assert (ours[:, 1].unique() == torch.tensor(0.8, dtype=torch.float64)).all() != cycle_momentum
+    spec, theirs = recipe(steps, warmup, cycle_momentum), []
+    optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=spec.lr, betas=spec.betas)
+    scheduler = OneCycleLR(
+        optimizer, spec.lr, total_steps=steps, pct_start=warmup / steps, anneal_strategy="linear",
+        cycle_momentum=cycle_momentum,
+    )  # fmt: skip
+    for step in range(steps):
+        (group,) = optimizer.param_groups
+        theirs.append((group["lr"], group["betas"][0]))
+        optimizer.step()
+        if step < steps - 1:
+            scheduler.step()
+    ours = np.array([one_cycle(step, spec) for step in range(steps)])
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-15)
+    assert ({*ours[:, 1]} == {0.8}) != cycle_momentum
 
 
-@pytest.mark.parametrize("cycle_momentum", [True, False])
 @pytest.mark.parametrize("warmup", [0, 1])
 @pytest.mark.parametrize("steps", [1, 2, 30])
-def test_without_a_warm_up_the_first_step_has_the_highest_rate(steps, warmup, cycle_momentum):
+def test_without_a_warm_up_the_first_step_has_the_highest_rate(steps, warmup):
     # PyTorch's scheduler divides by zero at a warm-up of 1, and never reaches the rate at 0.
-    spec = recipe(steps, warmup, cycle_momentum)
-    values = [one_cycle(step, spec) for step in range(steps)]
-    assert values[0] == (1e-3, 0.85 if cycle_momentum else 0.8)
-    if steps > 1:
-        assert values[-1] == pytest.approx((4e-9, 0.95 if cycle_momentum else 0.8))
-    rates = torch.tensor([rate for rate, _ in values], dtype=torch.float64)
-    evenly = torch.linspace(rates[0], rates[-1], steps, dtype=torch.float64)
-    torch.testing.assert_close(rates, evenly)
+    rates, momenta = zip(
+        *(one_cycle(step, recipe(steps, warmup, True)) for step in range(steps)), strict=True
+    )
+    assert rates == pytest.approx([*np.linspace(1e-3, 4e-9, steps)])
+    assert momenta == pytest.approx([*np.linspace(0.85, 0.95, steps)])
 
 
 def test_a_cosine_follows_its_formula_and_ends_at_a_hundredth():
     spec = recipe(100, 10, False).model_copy(update={"schedule": "cosine"})
-    rates = [cosine(step, spec)[0] for step in range(100)]
-    assert rates[0] == pytest.approx(1e-6) and rates[5] == pytest.approx((1e-6 + 1e-3) / 2)
-    assert rates[10] == pytest.approx(1e-5 + 0.99e-3 * (1 + math.cos(math.pi * 0.1)) / 2)
-    assert rates[50] == pytest.approx((1e-3 + 1e-5) / 2)
-    assert rates[99] == pytest.approx(1e-5, rel=0.05)
-    assert {cosine(step, spec)[1] for step in range(100)} == {0.8}
+    rates = [cosine(step, spec)[0] for step in (0, 5, 10, 50, 99)]
+    at_10 = 1e-5 + 0.99e-3 * (1 + math.cos(math.pi * 0.1)) / 2
+    assert rates[:4] == pytest.approx([1e-6, (1e-6 + 1e-3) / 2, at_10, (1e-3 + 1e-5) / 2])
+    assert rates[4] == pytest.approx(1e-5, rel=0.05) and cosine(50, spec)[1] == 0.8
     with pytest.raises(ValidationError, match="schedule=cosine needs cycle_momentum=false"):
         TrainSpec(**{**spec.model_dump(), "cycle_momentum": True})
 
@@ -195,5 +167,175 @@ def test_a_cosine_follows_its_formula_and_ends_at_a_hundredth():
 def test_a_constant_rate_is_reached_at_the_last_step_of_the_warm_up():
     spec = recipe(6, 4, False).model_copy(update={"schedule": "constant"})
     values = [constant(step, spec) for step in range(6)]
-    assert [rate / spec.lr for rate, _ in values] == [0.25, 0.5, 0.75, 1, 1, 1]
-    assert {beta for _, beta in values} == {0.8}
+    assert values == [(spec.lr * share, 0.8) for share in (0.25, 0.5, 0.75, 1, 1, 1)]
+
+
+def train(trainer, dev, save=nothing, on_point=nothing) -> Progress:
+    progress = Progress()
+    fit(trainer, dev, progress, on_point, lambda: save(progress))
+    return progress
+
+
+def evaluation(mean: float, metric: str = "accuracy") -> Evaluation:
+    return Evaluation(torch.full((8,), mean), 8, metrics.find(metric).metric)
+
+
+@pytest.fixture
+def evaluations(monkeypatch):
+    def make(found: list[Evaluation]) -> None:
+        left = iter(found)
+        monkeypatch.setattr(Trainer, "evaluate", lambda self, split: next(left))
+
+    return make
+
+
+def test_a_curve_of_thousands_of_steps_has_about_a_hundred_points(tiny, prepare, dev, monkeypatch):
+    monkeypatch.setattr(Trainer, "step", lambda self, number: {"task": torch.tensor(float(number))})
+    curve = train(prepare(tiny(steps=2050, evaluations=3)), dev).curve
+    assert 100 <= len(curve) <= 106
+    # Dev is evaluated evenly, and after the last step.
+    assert [point.step for point in curve if point.dev is not None] == [683, 1366, 2050]
+    assert evaluation_steps(tiny(steps=2, evaluations=5).train) == [1, 2]
+    # Every step is in one point only, which is the mean of its steps.
+    starts = [0, *(point.step for point in curve)]
+    for start, point in zip(starts, curve, strict=False):
+        assert point.loss == pytest.approx((start + point.step - 1) / 2)
+    assert starts[-1] == 2050
+
+
+@pytest.mark.parametrize(("metric", "means", "step", "best"), [
+    ("accuracy", [0.25, 0.5, 0.5, 0.125], 2, 50.0), ("squared-error", [3.0, 2.0, 2.5, 2.0], 2, 2.0),
+    ("accuracy", [0.0, 0.0, 0.0, 0.0], 1, 0.0),
+])  # fmt: skip
+def test_the_best_is_the_earliest_on_dev(
+    tiny, prepare, dev, evaluations, metric, means, step, best
+):
+    evaluations([evaluation(mean, metric) for mean in means])
+    trainer, states = prepare(tiny(steps=4, evaluations=4)), []
+
+    def save(progress):
+        assert progress.curve[-1].step == progress.step
+        states.append({n: value.clone() for n, value in trainer.model.state_dict().items()})
+
+    progress = train(trainer, dev, save=save)
+    assert (progress.best_step, progress.best) == (step, best)
+    scores = [evaluation(mean, metric).score for mean in means]
+    assert [point.dev for point in progress.curve] == scores
+    expected = states[step - 1]
+    assert progress.best_state.keys() == expected.keys()
+    assert all(torch.equal(progress.best_state[name], expected[name]) for name in expected)
+    assert not torch.equal(expected["token.weight"], states[3]["token.weight"])
+
+
+@pytest.mark.parametrize(("name", "bad"), [("task", math.inf), ("ksvd", math.nan)])
+def test_a_loss_that_is_not_finite_ends_the_run(
+    tiny, prepare, dev, monkeypatch, evaluations, name, bad
+):
+    evaluations([evaluation(math.nan)])
+    with pytest.raises(DivergedError, match="accuracy on dev is nan at step 2"):
+        train(prepare(tiny()), dev)
+
+    def step(self, number):
+        losses = {"task": torch.tensor(1.0), "ksvd": torch.tensor(1.0)}
+        return losses | ({name: torch.tensor(bad)} if number == 2 else {})
+
+    monkeypatch.setattr(Trainer, "step", step)
+    progress = Progress()
+    with pytest.raises(DivergedError, match=f"{name} loss is {bad} by step 3"):
+        fit(prepare(tiny(steps=8)), dev, progress, nothing, nothing)
+    assert [point.step for point in progress.curve] == [1, 2]
+
+
+def test_training_time_ends_with_the_device_and_excludes_evaluation(
+    tiny, prepare, dev, monkeypatch
+):
+    clock, losses = Clock(), {"task": torch.tensor(0.0)}
+    monkeypatch.setattr("harness.train.time.perf_counter", clock)
+    monkeypatch.setattr("harness.train.synchronise", lambda device: clock.call(10.0)())
+    monkeypatch.setattr(Trainer, "step", lambda *_: clock.call(1.0)() or losses)
+    monkeypatch.setattr(Trainer, "evaluate", lambda *_: clock.call(100.0)() or evaluation(0.0))
+    points = []
+    progress = train(prepare(tiny()), dev, on_point=points.append)
+    seconds = [point.seconds for point in progress.curve]
+    assert points == progress.curve and seconds[0] > 0 and seconds == sorted(seconds)
+    assert progress.seconds == 4.0 + 10.0 * len(seconds)
+
+
+@pytest.mark.parametrize(("scores", "better", "last"), [
+    ((0.2, 0.99, 0.5, 0.99, 0.995, 0.1), "accuracy", 5),
+    ((0.2, 0.99, 0.5, 0.99, 0.5, 0.99), "accuracy", 6),
+    ((9.0, 8.0, 0.5, 0.9, 0.1, 0.1), "squared-error", 4),
+])  # fmt: skip
+def test_training_ends_when_two_evaluations_in_a_row_reach_the_score(
+    tiny, prepare, dev, evaluations, monkeypatch, scores, better, last
+):
+    monkeypatch.setattr(Trainer, "step", lambda self, number: {"task": torch.tensor(1.0)})
+    target = 99.0 if better == "accuracy" else 1.0
+    trainer = prepare(tiny(steps=6, evaluations=6, stop_at=target))
+    evaluations([evaluation(score, better) for score in scores])
+    if better != "accuracy":
+        dev = replace(dev, answers=Number(tolerance=1.0, measure=better))
+    progress = train(trainer, dev)
+    assert progress.step == last == progress.curve[-1].step
+    # It has ended: a process that continues does not train either.
+    fit(trainer, dev, progress, nothing, nothing)
+    assert progress.step == last
+
+
+def test_a_record_has_the_scores_of_groups_of_dev_and_of_probes(run_here):
+    record = run_here(requested("softmax", "recall", positions="none"))
+    assert record.status == "ok", record.reason
+    names = ["2 pairs in 16", "4 pairs in 32"]
+    evaluated = [point for point in record.curve if point.dev is not None]
+    # Four examples of each rung: twice as many answers at 4 pairs.
+    for point in evaluated:
+        first, second = (point.groups[name] for name in names)
+        assert point.dev == pytest.approx((first + 2 * second) / 3)
+    assert evaluated and [*record.final.probes] == [*names, "6 pairs in 48"]
+    assert [probe.sample.count for probe in record.final.probes.values()] == [8, 16, 24]
+    assert record.final.sample.count == 4 * 2 + 4 * 4
+
+
+def test_vectors_and_what_a_variant_names_do_not_decay(tiny, prepare):
+    model = prepare(tiny("primal")).model
+    first, second = (layer.attention for layer in model.layers)
+    first.undecayed = ("directions",)
+    decayed, others = (group["params"] for group in parameter_groups(model, tiny().train))
+    kept = {id(parameter) for parameter in others}
+    named = (first.directions, first.scales, second.scales, second.directions)
+    assert [id(p) in kept for p in named] == [True, False, True, False]
+    assert all(p.ndim > 1 for p in decayed)
+    assert len(decayed) + len(others) == len([*model.parameters()])
+
+
+SHAPES = ((5, 3), (3, 5), (4, 4), (4, 4))
+
+
+def test_muon_is_that_of_pytorch_but_for_bf16():
+    generator, found = torch.Generator().manual_seed(0), []
+    start, *gradients = [
+        [torch.randn(shape, generator=generator) for shape in SHAPES] for _ in range(4)
+    ]
+    theirs = partial(torch.optim.Muon, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+    for kind in (Muon, theirs):
+        weights = [nn.Parameter(weight.clone()) for weight in start]
+        optimiser = kind(weights, lr=0.01, weight_decay=0.1)
+        for step in gradients:
+            for weight, gradient in zip(weights, step, strict=True):
+                weight.grad = gradient.clone()
+            optimiser.step()
+        found.append(weights)
+    for before, a, b in zip(start, *found, strict=True):
+        change = (b - before).norm()
+        assert change > 0.01 and (a - b).norm() < 0.03 * change
+
+
+@pytest.mark.parametrize("least", [0, 5])
+def test_muon_has_the_matrices_of_layers_and_adamw_all_else(tiny, prepare, least):
+    trainer = prepare(tiny("ssd", optimiser="muon", muon_from=least))
+    own, other = ({id(p) for group in of.param_groups for p in group["params"]}
+                  for of in trainer.optimizer.optimisers)  # fmt: skip
+    matrices = {id(p) for name, p in trainer.model.layers.named_parameters() if p.ndim > 1
+                if min(p.shape[-2:]) >= least and "taps" not in name}  # fmt: skip
+    assert own == matrices and own | other == {id(p) for p in trainer.model.parameters()}
+    assert not own & other
