@@ -61,20 +61,13 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-@pytest.fixture(scope="module")
-def tab(browser: Any) -> tuple[Any, list[str], list[str]]:
-    page, errors, requests = browser.new_page(), [], []
+@pytest.fixture
+def open_page(browser: Any, path: Path) -> Iterator[Any]:
+    """Opens the page; in the end no error was logged, and nothing but the file was requested."""
+    page, errors, requests = browser.new_page(), [], set()
     page.on("console", lambda line: errors.append(line.text) if line.type != "log" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("request", lambda request: requests.append(request.url.partition("#")[0]))
-    return page, errors, requests
-
-
-@pytest.fixture
-def open_page(tab: tuple[Any, list[str], list[str]], path: Path) -> Iterator[Any]:
-    """Opens the page; in the end no error was logged, and nothing but the file was requested."""
-    page, errors, requests = tab
-    errors.clear(), requests.clear()
+    page.on("request", lambda request: requests.add(request.url.partition("#")[0]))
 
     def open_(fragment: str = "", width: int = 1400, scheme: str = "light") -> Any:
         page.set_viewport_size({"width": width, "height": 900})
@@ -85,8 +78,8 @@ def open_page(tab: tuple[Any, list[str], list[str]], path: Path) -> Iterator[Any
         return page
 
     yield open_
-    assert not errors
-    assert {*requests} == {path.as_uri()}
+    page.close()
+    assert not errors and requests == {path.as_uri()}
 
 
 def rows_of(page: Any, place: int = 0) -> list[str]:
@@ -98,13 +91,6 @@ def rows_of(page: Any, place: int = 0) -> list[str]:
 
 def members_of(page: Any) -> list[str]:
     return page.locator("#answer tbody th").all_inner_texts()
-
-
-def test_the_page_is_one_small_file(path: Path):
-    assert path.stat().st_size <= MOST_BYTES
-    text = path.read_text("utf-8")
-    assert "src=" not in text.partition("<script>")[0]
-    assert "@import" not in text
 
 
 @pytest.mark.slow
@@ -162,7 +148,7 @@ def test_filters_hide_rows_and_columns(open_page: Any, content: SimpleNamespace)
     assert page.locator("th[data-length='4096']:visible").count() == 0
 
 
-def test_pointing_at_a_chart_shows_its_numbers_and_the_crossover_is_marked(open_page: Any):
+def test_pointing_shows_numbers_and_curves_and_the_crossover_is_marked(open_page: Any):
     def tip(name: str) -> str:
         chart = page.locator(f"#{name} svg").last
         chart.scroll_into_view_if_needed()
@@ -180,17 +166,13 @@ def test_pointing_at_a_chart_shows_its_numbers_and_the_crossover_is_marked(open_
     assert page.locator("#cost-chart [data-mark=crossover] line").count() == 1
     page.select_option("[name=curve]", "parity")
     assert "loss" in tip("curve-chart")
-
-
-def test_pointing_at_a_field_shows_its_curve(open_page: Any):
-    page = open_page()
     field = page.locator("tr[data-row=linear] td[data-question=parity]").first
     assert field.locator("svg").count() == 0
     field.hover()
     field.locator("svg").wait_for()
     # The loss falls from 3 to 1.
-    path = field.locator("svg path").get_attribute("d")
-    heights = [float(point.split(",")[1]) for point in re.findall(r"[\d.]+,[\d.]+", path)]
+    line = field.locator("svg path").get_attribute("d")
+    heights = [float(point.split(",")[1]) for point in re.findall(r"[\d.]+,[\d.]+", line)]
     assert heights == sorted({*heights}) and len(heights) == 3
 
 
@@ -239,7 +221,10 @@ def test_nothing_is_serious_to_axe_and_nothing_overflows(open_page: Any, scheme:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_without_javascript_it_is_a_page_of_tables(browser: Any, path: Path):
+def test_without_javascript_it_is_one_small_page_of_tables(browser: Any, path: Path):
+    assert path.stat().st_size <= MOST_BYTES
+    text = path.read_text("utf-8")
+    assert "src=" not in text.partition("<script>")[0] and "@import" not in text
     page = browser.new_page(java_script_enabled=False)
     page.goto(path.as_uri())
     assert page.locator(".matrix tbody tr:visible").count() == 40

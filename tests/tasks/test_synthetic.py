@@ -164,28 +164,6 @@ def test_an_independent_solver_finds_every_answer(name, options, part):
         assert actual == (pytest.approx(target, abs=1e-6) if name == "adding" else target)
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"max_len": 512, "pairs": 64, "vocabulary": 520},
-    {"pairs": 2, "vocabulary": 6, "filler": "random"},
-])  # fmt: skip
-def test_the_target_of_every_query_of_mqar_is_the_value_of_its_key(options):
-    task, split = draw("mqar", **options)
-    for sequence, target_positions, target in queried(split):
-        tokens = sequence[: 2 * task.pairs]
-        pairs = dict(zip(tokens[::2], tokens[1::2], strict=True))
-        assert len(pairs) == len({*pairs.values()}) == task.pairs
-        queries = [sequence[position] for position in target_positions]
-        assert sorted(queries) == sorted(pairs)
-        assert [pairs[query] - task.classes for query in queries] == target
-        assert min(target_positions) >= 2 * task.pairs and len(set(target_positions)) == task.pairs
-        assert all(1 <= key < task.classes <= value for key, value in pairs.items())
-        later = sequence[2 * task.pairs :]
-        assert not {*later} & {*pairs.values()}
-        assert sum(token in pairs for token in later) == task.pairs
-        others = {token for token in later if token not in pairs}
-        assert others == {0} if task.filler == "zero" else 0 not in others
-
-
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_recall_mixes_its_rungs_in_their_shares_and_probes_each_alone(split):
     task, found = draw("recall", split, train=700, test=80, probe=20, beyond="64/256,32/256")

@@ -14,7 +14,7 @@ from tasks.contract import SPLITS
 from tasks.data.files import Member
 from tasks.data.sources import import_all
 from tasks.registry import tasks
-from tasks.uea.series import SeriesTask, filled, hold_out, normalised, scale_of
+from tasks.uea.series import filled, hold_out, normalised, scale_of
 from tasks.uea.ts_format import read
 from tests.conftest import one_line
 from tests.tasks.conftest import require_conformance
@@ -34,7 +34,6 @@ LOWER = "% made by another program\n@classlabel\tTRUE b  a\n\n@DATA\n"
 ROWS = "1,2.5,-3e-1:4,?,6:a\n7:NaN:b\n"
 VOWELS = tasks.find("uea-japanese-vowels")
 SMALL = VOWELS(train=72, dev=18, test=45)
-SETS = [name for name, task in tasks.items() if issubclass(task, SeriesTask)]
 
 
 def member(text: str, name: str = "X_TRAIN.ts") -> Member:
@@ -191,14 +190,3 @@ def test_the_baselines_of_signals_ignore_padding(vowels, monkeypatch):
     assert accuracies.keys() == {"chance", "majority", *rocket.MODELS}
     # The classes differ in their means, which convolutions with weights of mean 0 do not measure.
     assert accuracies["statistics of channels"] > 0.9
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_the_sources_give_the_sizes_of_the_sets(name):
-    task = create(name)
-    examples = task.source.examples
-    assert task.train + task.dev == examples["train"] and task.test == examples["test"]
-    assert task.dev == examples["train"] // 5 and task.version == 1
-    names = {file.name for file in task.source.downloads}
-    archive = type(task).__name__
-    assert names in (set(), {f"{archive}_TRAIN.ts", f"{archive}_TEST.ts"}) and len(SETS) == 10
