@@ -8,7 +8,7 @@ import pytest
 from harness.records.frame import of_costs
 from harness.records.suites import find
 from reports import cost, layer_costs
-from reports.layer_costs import crossover, exponent, with_compositions
+from reports.layer_costs import crossover, exponent
 from tests.reports.conftest import changed, snapshot
 from tests.reports.conftest import make_cost as record
 from tests.suite_frames import published_costs
@@ -30,19 +30,6 @@ def linear_sweep():
 
 def sweeps(*records):
     return cost.sweeps(of_costs(records))
-
-
-def test_a_row_has_exponents_of_one_sample_and_its_crossovers():
-    (sweep,) = sweeps(*linear_sweep()).values()
-    rows = cost.rows(sweep)
-    assert [*rows.index] == ["linear", "softmax"]
-    # Batches have the same tokens, so that the time of a call of a linear variant is constant.
-    assert [fitted.value for fitted in rows["time"]] == pytest.approx([1, 2])
-    assert rows.loc["linear", "faster"][:2] == pytest.approx((900, 1200), rel=0.001)
-    assert rows.loc["linear", "smaller"].text == "below 256"
-    large = changed(record("linear", 256), "measured", memory_ratio=2.0)
-    (sweep,) = sweeps(large, *(record("linear", n) for n in LENGTHS[1:])).values()
-    assert cost.rows(sweep).loc["linear", "smaller"].text == "362"
 
 
 def store():
@@ -121,21 +108,6 @@ COUNTS = [256, 512, 1024, 2048, 4096]
 BELOW, ABOVE = dict.fromkeys(COUNTS, 0.5), dict.fromkeys(COUNTS, 2.0)
 
 
-def test_a_composition_without_costs_has_the_mean_over_its_layers():
-    found = pd.DataFrame([
-        {"row": row, "pass": "train", "length": length, "ratio": ratio, "label": row}
-        for row, ratios in {"a": (1.0, 0.5), "b": (0.2, 0.1), "c": (0.4,)}.items()
-        for length, ratio in zip((1024, 4096), ratios, strict=False)
-    ])  # fmt: skip
-    rows = {"a": "a", "a+b": "a+b", "b+c": "b+c", "b*3+a": "b*3+a", "c+d": "c+d"}
-    every = with_compositions(found, rows, depth=4).set_index(["row", "length"])["ratio"]
-    assert every["a+b"].to_dict() == pytest.approx({1024: 0.8, 4096: 0.4})  # three layers of four
-    assert every["b*3+a"].to_dict() == pytest.approx({1024: 0.4, 4096: 0.2})
-    # A length that a layer lacks has no mean, and a layer without costs none at all.
-    assert every["b+c"].to_dict() == pytest.approx({1024: 0.25}) and "c+d" not in every
-    assert with_compositions(found, {"a": "a"}, depth=2) is found
-
-
 def test_a_power_law_has_its_exponent_and_no_width_and_two_lengths_have_none():
     for power in (0.0, 1.0, 1.5, 2.0):
         fitted = exponent({n: 3e-6 * n**power for n in COUNTS})
@@ -171,11 +143,6 @@ def test_ratios_cross_where_they_are_one_or_at_a_bound(low, high, expected, text
     found = crossover(pd.Series(low), high)
     assert found == pytest.approx((*expected, 256, 4096)) and found.text == text
     assert crossover({}, {}) is None
-
-
-@pytest.mark.parametrize(("suite", "level"), [("laptop", "layer"), ("lra", "step")])
-def test_a_suite_has_the_costs_of_its_level_alone(suite, level):
-    assert {*layer_costs.of_suite(published_costs(), find(suite))["level"]} == {level}
 
 
 def test_the_costs_of_a_row_are_those_with_the_options_of_all_questions():

@@ -70,23 +70,6 @@ def test_an_order_is_reproduced_where_the_intervals_are_apart(first, second, bet
     assert found.loc[("mesa", "delta"), "verdict"] == "not run"
 
 
-@pytest.mark.parametrize(("better", "ends", "verdict", "expected"), [
-    ("higher", (0.5, 1.5), "reproduced", (0.5, 1.5)),
-    ("higher", (-1.5, -0.5), "contradicted", (-1.5, -0.5)),
-    ("lower", (-1.5, -0.5), "reproduced", (0.5, 1.5)),
-    ("lower", (-0.5, 1.5), "undecided", (-1.5, 0.5)),
-])  # fmt: skip
-@pytest.mark.parametrize("mirrored", [False, True])
-def test_the_interval_of_the_difference_decides(better, ends, verdict, expected, mirrored):
-    rows = ["delta", "gated-linear"]
-    first, second = rows[::-1] if mirrored else rows
-    low, high = (-ends[1], -ends[0]) if mirrored else ends
-    pairs = [pair("fuzzy", first, second, low, high), pair("copy", first, second, 5.0, 6.0)]
-    lines = (line(row, "fuzzy", 40.0, better=better) for row in rows)
-    found = found_in(*lines, pairs=pd.DataFrame(pairs)).loc[("delta", "gated-linear")]
-    assert (found["low"], found["high"]) == expected and found["verdict"] == verdict
-
-
 def test_every_published_ordering_and_table_is_of_variants_and_has_its_sources():
     assert len(published()) >= 14 and all(of["published"] and of["sources"] for of in published())
     pairs = [(of["above"], of["below"], of["question"], of.get("probe")) for of in published()]
