@@ -2,6 +2,7 @@
 
 import io
 import re
+from importlib.util import find_spec
 
 import pandas as pd
 import pytest
@@ -18,16 +19,6 @@ from tests.reports.conftest import csv_lines, snapshot
 pytestmark = pytest.mark.usefixtures("unrendered")
 
 
-@pytest.fixture
-def found(suite_frames):
-    return suite_frames.tables()
-
-
-@pytest.fixture
-def pages(found):
-    return files(found, latex=True)
-
-
 def page_of(of):
     return files(of, latex=False)["mine.md"].decode()
 
@@ -39,24 +30,22 @@ def table_in(page, after):
     return [[text.strip() for text in line.strip("| ").split(" | ")] for line in lines[start:stop]]
 
 
-def first_column(page):
-    return {line[0]: line[1] for line in table_in(page, "## Causal")[2:]}
-
-
-def test_the_page_the_latex_and_the_terminal_are_the_approved_ones(found, pages):
+def test_the_page_the_latex_the_terminal_and_the_tables_are_the_approved_ones(suite_frames):
+    found = suite_frames.tables()
+    pages = files(found, latex=True)
     for name in ("mine.md", "mine.tex"):
         snapshot(name, pages[name].decode())
     snapshot("mine.txt", terminal(found) + "\n")
     assert sentences(found)[1] == "copy: primal leads with 72.0."
     assert max(map(len, terminal(found).splitlines())) <= 120
-
-
-def test_the_tables_hold_every_digit_and_a_line_for_each_seed(found, pages):
+    # Tables hold every digit, and a line for each seed.
     lines = {line["row"]: line for line in csv_lines(pages["mine.csv"])}
     assert float(lines["primal"]["causal.recall"]) == found.matrix["causal"].loc["primal", "recall"]
     assert lines["none"]["causal.time.256"] == "" == lines["linear[chunk=8]"]["bidirectional.copy"]
     seeds = csv_lines(pages["mine-answers.csv"])
     assert len(seeds) == 3 * 7 and {line["seed"] for line in seeds} == {"1", "2", "3"}
+    if find_spec("pyarrow"):
+        assert len(pd.read_parquet(io.BytesIO(pages["mine-answers.parquet"]))) == 21
 
 
 def test_the_table_of_a_readme_is_the_approved_one_and_one_seed_has_no_interval(suite_frames):
@@ -86,7 +75,8 @@ def test_every_cost_is_of_the_form_of_its_question(suite_frames, form, other):
     assert {name.partition(".")[0] for name, _ in changes.columns} == names
 
 
-def test_forms_costs_and_runs_may_be_missing(suite_frames, found):
+def test_forms_costs_and_runs_may_be_missing(suite_frames):
+    found = suite_frames.tables()
     empty = {**found.matrix, "causal": found.matrix["causal"][:0]}
     text = terminal(found._replace(matrix=empty))
     assert "bidirectional questions" in text and "causal questions" not in text
@@ -116,11 +106,6 @@ def test_texts_of_records_are_escaped(suite_frames):
     assert "<!--" not in page and len({len(line) for line in table_in(page, "## Causal")}) == 1
 
 
-def test_runs_are_in_a_parquet_file_where_pyarrow_is_installed(found, pages):
-    pytest.importorskip("pyarrow")
-    assert len(pd.read_parquet(io.BytesIO(pages["mine-answers.parquet"]))) == 21
-
-
 def test_an_entry_without_all_seeds_says_so(suite_frames):
     runs = suite_frames.runs
     seeds = {"softmax": (1, 2, 4), "primal": (4,), "linear[chunk=8]": (1, 2, 3, 4), "none": ()}
@@ -128,7 +113,7 @@ def test_an_entry_without_all_seeds_says_so(suite_frames):
             zip(runs["seed"], runs["row"], runs["question"], strict=True)]  # fmt: skip
     one_rate = runs.assign(grid=runs["grid"].str.replace("0.001, ", ""))
     of = suite_frames.tables(runs=one_rate[kept])
-    entries = first_column(page_of(of))
+    entries = {line[0]: line[1] for line in table_in(page_of(of), "## Causal")[2:]}
     assert entries["softmax"].endswith("] 2 of 3 seeds</sub>")
     # Seeds differ by more than test examples: of one there is no interval.
     assert entries["primal"].endswith(" <sub>trial, 1 seed</sub>")

@@ -23,17 +23,10 @@ PROBE = ["row", "question", "probe", "trained", "mean", "low", "high", "better",
 
 NONE = pd.DataFrame(columns=[*PROBE, "part", "solved", "rising"])
 
-NO_PAIRS = pd.DataFrame(columns=[*COLUMNS, "probe"])
 
-
-def found_in(*lines, probes=NONE, pairs=NO_PAIRS):
+def found_in(*lines, probes=NONE):
+    pairs = pd.DataFrame(columns=[*COLUMNS, "probe"])
     return orderings(pd.DataFrame(lines), probes, pairs).set_index(["above", "below"])
-
-
-def pair(question, first, second, low, high, probe=""):
-    return {"table": "laptop@3", "question": question, "probe": probe, "metric": "any",
-            "first": first, "second": second, "difference": (low + high) / 2, "low": low,
-            "high": high, "p": 0.1, "p_holm": 0.1, "outdated": False}  # fmt: skip
 
 
 @pytest.mark.parametrize(("first", "second", "verdict"), [

@@ -133,17 +133,19 @@ def test_one_process_at_a_time_generates_a_set(home, digits, monkeypatch):
     content = path.read_bytes()
     path.unlink()
     loaded, waits, acquire = [], threading.Event(), filelock.FileLock.acquire
+    file = home / f".{trees.key}.computing.lock"
 
     def wait(lock, *arguments, **options):
+        assert lock.lock_file == str(file)
         waits.set()
         return acquire(lock, *arguments, **options)
 
     monkeypatch.setattr(ListOps, "generate", None)
     other = threading.Thread(target=lambda: loaded.append(trees.load("dev")))
-    with filelock.FileLock(home / f".{trees.key}.computing.lock"), monkeypatch.context() as patch:
+    with filelock.FileLock(file), monkeypatch.context() as patch:
         patch.setattr(filelock.FileLock, "acquire", wait)
         other.start()
-        waits.wait()
+        assert waits.wait(60)
         path.write_bytes(content)
     other.join()
     assert len(loaded) == 1
