@@ -5,13 +5,14 @@ import math
 import pandas as pd
 import pytest
 
+from harness.records.frame import costs as published
 from harness.records.frame import of_costs
 from harness.records.suites import find
 from reports import cost, layer_costs
 from reports.layer_costs import crossover, exponent
+from tests.conftest import ROOT
 from tests.reports.conftest import changed, snapshot
 from tests.reports.conftest import make_cost as record
-from tests.suite_frames import published_costs
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -146,7 +147,7 @@ def test_ratios_cross_where_they_are_one_or_at_a_bound(low, high, expected, text
 
 
 def test_the_costs_of_a_row_are_those_with_the_options_of_all_questions():
-    costs = published_costs()
+    costs = published(ROOT / "results")
     costs = costs[costs["row"] != "performer[features=64]"]
     costs = costs.replace({"row": {"ssd": "performer[features=64]"}})
     found = layer_costs.of_suite(costs, find("laptop")).set_index("row")["attention"]
