@@ -75,8 +75,9 @@ def test_what_computes_a_row_is_named(spec, backend, expected):
 def test_costs_of_different_settings_are_in_different_sweeps_and_training_is_first():
     step = {"level": "step", "model": MODEL}
     changes = (
-        {"operation": "decode", "batching": "1", "causal": True}, {"dim": 32}, {},
-        {"operation": "forward"}, {"machine": "other"}, {"threads": 1}, {"batching": "2"},
+        {"dim": 32, "batching": "tokens=16384"},
+        {"operation": "decode", "batching": "1", "causal": True}, {"batching": "tokens=16384"}, {},
+        {"dim": 32}, {"operation": "forward"}, {"machine": "other"}, {"threads": 1},
         {"precision": "bf16"}, {"causal": True}, step,
         *({**step, "model": {**MODEL, **of}} for of in ({"recompute": "layer"}, {"dropout": 0.0})),
     )  # fmt: skip

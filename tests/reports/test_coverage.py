@@ -2,8 +2,8 @@
 
 Answers have effects of seed, cluster, row and cluster, and row, seed and cluster; clusters are
 shared by the rows. The bar is 95 +- 2 % in every cell. Outside it are, for the reasons that their
-tests give: means of twelve episodes with a long tail, accuracies without single answers, and
-correlations of six rows. Quartiles are no intervals of 95 %.
+tests give, means of twelve episodes with a long tail and correlations of six rows. Accuracies
+without single answers are in test_statistics.py; quartiles are no intervals of 95 %.
 """
 
 from itertools import pairwise, product
@@ -13,7 +13,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from harness.records import interval as intervals
-from harness.records.interval import Interval, Sample, interval, mean_interval, score_interval
+from harness.records.interval import Interval, Sample, mean_interval, score_interval
 from harness.timing import relative_uncertainty
 from reports.statistics import differences, tau
 
@@ -124,19 +124,6 @@ def test_intervals_of_losses_accuracies_and_baselines(shares, seeds, clusters):
         pairs = pairwise(samples)
         found = [intervals.interval_like(one.mean, [other]) for one, other in pairs]
         assert contains(found, 0.7) == BAR
-
-
-@pytest.mark.parametrize("seeds", SEEDS)
-@pytest.mark.parametrize("level", [0.0, 1.0, 3.0])
-def test_the_interval_without_single_answers_covers_at_least_95_percent(seeds, level):
-    # Seeds answer independently: the interaction, which these intervals count twice, is all of the
-    # variance over examples where `level` is 0. Where it is none they reach 95 %, see below.
-    rng, error = np.random.default_rng(0), (0.7 * 0.3 / 2000) ** 0.5
-    means = np.clip(0.7 + rng.normal(0, level * error, (3000, seeds)), 0, 1)
-    apart = rng.binomial(2000, means) / 2000
-    assert contains([interval([*row], 2000) for row in apart], 0.7) >= 0.93
-    shared = np.clip(means + rng.normal(0, error, (3000, 1)), 0, 1)
-    assert contains([interval([*row], 2000) for row in shared], 0.7) == BAR
 
 
 @pytest.mark.parametrize(("clusters", "least"), [(12, 0.88), (200, 0.93)])

@@ -133,14 +133,16 @@ def huge(file, other):  # beyond the memory of the machine
     file.create_dataset("rewards", (2**50,), "f8", chunks=(2**20,))
 
 
-@pytest.mark.parametrize("refer", [link, storage, virtual_array, huge])
-def test_numbers_of_another_file_or_beyond_the_memory_are_never_read(tmp_path, refer):
+@pytest.mark.parametrize(("refer", "word"), [
+    (link, "link"), (storage, "other files"), (virtual_array, "other files"), (huge, "memory"),
+])  # fmt: skip
+def test_numbers_of_another_file_or_beyond_the_memory_are_never_read(tmp_path, refer, word):
     other = save(tmp_path / "other.hdf5", arrays())
     path = save(tmp_path / "a.hdf5", {n: v for n, v in arrays().items() if n != "rewards"})
     with h5py.File(path, "a") as file:
         refer(file, other)
         assert len(file["rewards"]) >= 5  # h5py alone would read it
-    with one_line(path, *["memory"] * (refer is huge)):
+    with one_line(path, word):
         read(path)
 
 
