@@ -110,13 +110,20 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-@pytest.fixture
-def open_page(browser: Any, path: Path) -> Iterator[Any]:
-    """Opens the page; in the end no error was logged, and nothing but the file was requested."""
+@pytest.fixture(scope="module")
+def tab(browser: Any) -> tuple[Any, list[str], set[str]]:
     page, errors, requests = browser.new_page(), [], set()
     page.on("console", lambda line: errors.append(line.text) if line.type != "log" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: requests.add(request.url.partition("#")[0]))
+    return page, errors, requests
+
+
+@pytest.fixture
+def open_page(tab: tuple[Any, list[str], set[str]], path: Path) -> Iterator[Any]:
+    """Opens the page; in the end no error was logged, and nothing but the file was requested."""
+    page, errors, requests = tab
+    errors.clear(), requests.clear()
 
     def open_(fragment: str = "", width: int = 1400, scheme: str = "light") -> Any:
         page.set_viewport_size({"width": width, "height": 900})
@@ -127,7 +134,6 @@ def open_page(browser: Any, path: Path) -> Iterator[Any]:
         return page
 
     yield open_
-    page.close()
     assert not errors and requests == {path.as_uri()}
 
 
