@@ -73,6 +73,9 @@ def test_the_pareto_set_trades_accuracy_time_and_memory_and_ties_are_named():
     for group, time, expected in cases:
         (member, *_) = advise(table_with(first, row("b", group, {1024: time})), query())["members"]
         assert (member["row"], member["tied"]) == expected
+    faster = row("b", 1, {1024: 0.5}, memory=101.0)
+    members = advise(table_with(first, faster), query())["members"]
+    assert [member["tied"] for member in members] == [[], []]
 
 
 def test_between_two_lengths_costs_are_linear_in_logarithms_and_nowhere_else():
@@ -179,8 +182,8 @@ def test_the_runners_up_are_the_best_results_and_then_the_fastest():
 
 
 def test_the_worst_result_counts_then_the_sum_and_then_the_time():
-    groups = {"fast": ([1, 3], 0.1), "slow": ([2, 2], 0.5), "best": ([2, 1], 0.9),
-              "slower": ([1, 2], 1.0)}  # fmt: skip
+    groups = {"fast": ([1, 1, 3], 0.1), "slow": ([2, 2, 2], 0.5), "best": ([2, 2, 1], 0.9),
+              "slower": ([1, 2, 2], 1.0)}  # fmt: skip
     members = [{"row": name, "groups": of, "time": time} for name, (of, time) in groups.items()]
     assert best(members)["row"] == "best"
 
