@@ -182,8 +182,8 @@ def test_the_runners_up_are_the_best_results_and_then_the_fastest():
 
 
 def test_the_worst_result_counts_then_the_sum_and_then_the_time():
-    groups = {"fast": ([1, 1, 3], 0.1), "slow": ([2, 2, 2], 0.5), "best": ([2, 2, 1], 0.9),
-              "slower": ([1, 2, 2], 1.0)}  # fmt: skip
+    groups = {"fast": ([1, 1, 1, 3], 0.1), "more": ([2, 2, 2, 2], 0.5), "best": ([1, 2, 2, 2], 0.9),
+              "slower": ([2, 1, 2, 2], 1.0)}  # fmt: skip
     members = [{"row": name, "groups": of, "time": time} for name, (of, time) in groups.items()]
     assert best(members)["row"] == "best"
 
