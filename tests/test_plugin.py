@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -38,8 +37,8 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "padding", tests]))
 """
 
 
-@pytest.fixture(scope="module")
-def printed(shared_data, tmp_path_factory) -> dict[str, str]:
+@pytest.mark.slow
+def test_the_plug_in_is_created_listed_checked_and_run_by_its_name(shared_data, tmp_path_factory):
     # From a copy: a build writes into the folder of its source.
     source, installed, folder = map(tmp_path_factory.mktemp, ("source", "site", "work"))
     for name in FILES:
@@ -66,7 +65,27 @@ def printed(shared_data, tmp_path_factory) -> dict[str, str]:
     assert done.returncode == 0, done.stdout + done.stderr
     names = ("create", "list", "entry", "loose", "check", "run", "report", "tests")
     texts = re.split(r"^\$ .*\n", done.stdout, flags=re.MULTILINE)
-    return {**dict(zip(names, texts, strict=True)), "runs": str(folder / "runs")}
+    printed, folder = dict(zip(names, texts, strict=True)), folder / "runs"
+    assert printed["create"].startswith("AttentionFree(")
+    (row,) = [line for line in printed["list"].splitlines() if line.startswith("aft-simple")]
+    assert row.split(maxsplit=1)[1].startswith("AFT-simple: ")
+    entry = json.loads(printed["entry"])
+    assert (entry["cross"], entry["linear"], entry["causal"]) == (True, True, False)
+    assert entry["paper"] == "Zhai et al., 2021, arXiv 2105.14103"
+    results = json.loads(printed["check"])["rows"]
+    assert len(results) > 15 and all(result["passed"] for result in results)
+    assert "AttentionFree: padding invariance" in printed["loose"]
+    assert " passed" in printed["tests"]
+    rows = (folder / "runs.md").read_text("utf-8").splitlines()
+    names = {row.split("|")[1].strip() for row in rows if row.startswith("|")}
+    assert {"aft-simple", "softmax", "none"} <= names
+    installed, *others = (
+        json.loads(path.read_text())["environment"]["versions"]
+        for name in ("aft-simple", "softmax", "none")
+        for path in folder.glob(f"listops-{name}-*.json")
+    )
+    assert installed["attention-free"] == "0.1.0"
+    assert not any("attention-free" in versions for versions in others)
 
 
 def test_the_page_shows_the_files_of_its_examples_and_the_commands_that_are_tested_here():
@@ -89,32 +108,3 @@ sys.path.append(str(RECURRENCE.parent))
 def test_the_recurrence_passes_every_check(configuration, check, no_type_checks):
     result = run(check, configuration)
     assert result.passed, result.detail
-
-
-@pytest.mark.slow
-def test_the_plug_in_is_created_and_listed_by_its_name_and_passes_the_checks(printed):
-    assert printed["create"].startswith("AttentionFree(")
-    (row,) = [line for line in printed["list"].splitlines() if line.startswith("aft-simple")]
-    assert row.split(maxsplit=1)[1].startswith("AFT-simple: ")
-    entry = json.loads(printed["entry"])
-    assert (entry["cross"], entry["linear"], entry["causal"]) == (True, True, False)
-    assert entry["paper"] == "Zhai et al., 2021, arXiv 2105.14103"
-    results = json.loads(printed["check"])["rows"]
-    assert len(results) > 15 and all(result["passed"] for result in results)
-    assert "AttentionFree: padding invariance" in printed["loose"]
-    assert " passed" in printed["tests"]
-
-
-@pytest.mark.slow
-def test_the_plug_in_gets_its_row_next_to_softmax_and_none(printed):
-    folder = Path(printed["runs"])
-    rows = (folder / "runs.md").read_text("utf-8").splitlines()
-    names = {row.split("|")[1].strip() for row in rows if row.startswith("|")}
-    assert {"aft-simple", "softmax", "none"} <= names
-    installed, *others = (
-        json.loads(path.read_text())["environment"]["versions"]
-        for name in ("aft-simple", "softmax", "none")
-        for path in folder.glob(f"listops-{name}-*.json")
-    )
-    assert installed["attention-free"] == "0.1.0"
-    assert not any("attention-free" in versions for versions in others)

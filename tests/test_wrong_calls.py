@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -45,11 +46,6 @@ NO_BATCH = (None, "", "2", -1, 2.0, NAN, True, [2])
 NO_MODEL = (None, "", 3, [], X, nn.Linear, nn.Linear(3, 3))
 
 
-def step_of(layer: Any) -> Callable[..., Any]:
-    """The step of a layer; the samples of its state are those of the token by default."""
-    return lambda x, state=None: layer.step(x, layer.start(2) if state is None else state)
-
-
 def decoding(layer: Any) -> dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]]:
     state = layer.start(2)
     wrong = ((), 3, "s", [X], layer.start(3), state[:-1], state[0], (0,))
@@ -57,21 +53,21 @@ def decoding(layer: Any) -> dict[str, tuple[Callable[..., Any], dict[str, Any], 
     name = f"{type(layer).__name__} {name}"
     return {
         f"{name}.start": (layer.start, {"batch": 2}, {"batch": NO_BATCH}),
-        f"{name}.step": (step_of(layer), {"x": TOKEN}, {"x": NO_TOKEN, "state": wrong}),
+        f"{name}.step": (
+            layer.step, {"x": TOKEN, "state": layer.start(2)}, {"x": NO_TOKEN, "state": wrong}
+        ),
         f"{name}.prefill": (
-            layer.prefill,
-            {"x": X},
+            layer.prefill, {"x": X},
             {"x": NO_TOKENS, "mask": NO_MASK, "state": (*wrong, (*state, TOKEN))},
         ),
-    }
+    }  # fmt: skip
 
 
-def mha() -> nn.Module:
-    return nn.Sequential(nn.MultiheadAttention(16, 2, batch_first=True))
+MHA = nn.Sequential(nn.MultiheadAttention(16, 2, batch_first=True))
 
 
-def replaced(model: Any = mha, **keywords: Any) -> Any:
-    return zoo.replace(model() if model is mha else model, **keywords)
+def replaced(model: Any = MHA, **keywords: Any) -> Any:
+    return zoo.replace(deepcopy(model), **keywords)
 
 
 RUN = {
@@ -117,7 +113,6 @@ FACES: dict[str, tuple[Callable[..., Any], Mapping[str, Any], Mapping[str, tuple
     "layer": (LAYER, {"x": X}, {"x": NO_TOKENS, "mask": NO_MASK, "context": NO_TOKENS[1:-1]}),
     "encoder layer": (ENCODER, {"x": X}, {"x": NO_TOKENS, "mask": NO_MASK}),
     "tokens only": (zoo.TokensOnly(ENCODER), {"x": X}, {"x": NO_TOKENS, "mask": NO_MASK}),
-    **decoding(zoo.create("linear", **CAUSAL)),
     **decoding(zoo.create("softmax", **CAUSAL)),
     **decoding(zoo.create("delta", **CAUSAL, short_conv=4)),
     **decoding(zoo.EncoderLayer.create("primal", feed_forward=8, **CAUSAL)),

@@ -46,10 +46,6 @@ def csv_lines(content: bytes) -> list[dict[str, str]]:
 ACCURACY = Metric(name="accuracy", unit="%", better="higher", digits=1, scale=100, chance=10.0)
 
 
-def quartiles(value: float) -> dict[str, float]:
-    return {"q1": 0.9 * value, "median": value, "q3": 1.2 * value}
-
-
 def version_of_now(attention: str) -> str:
     """The version of a variant, or one of a plug-in that is not installed."""
     return versions_now().get(attention, "1.0")
@@ -140,11 +136,12 @@ def make_cost(
         "heads": 2, "causal": False, "model": None, "precision": "fp32", "device": "cpu",
         "machine": "CPU", "threads": 2, **changes,
     }  # fmt: skip
+    time, relative = ({"q1": 0.9 * of, "median": of, "q3": 1.2 * of} for of in (seconds, ratio))
     measured = {
-        "seconds": quartiles(seconds), "samples": 9, "peak_bytes": 512 * length, "flops": 10**9,
+        "seconds": time, "samples": 9, "peak_bytes": 512 * length, "flops": 10**9,
         "reference": "naive", "memory_batch": 1, "memory_bytes": 512 * length,
         "analytic_flops": None, "backend": "",
-        "ratio": quartiles(ratio), "no_ratio": "", "memory_ratio": 0.5, "required_bytes": 10**6,
+        "ratio": relative, "no_ratio": "", "memory_ratio": 0.5, "required_bytes": 10**6,
         "parameters": 100, "state_bytes": None,
         "limits": {"bytes_per_second": 1e9, "flops_per_second": 1e10},
     }  # fmt: skip

@@ -5,13 +5,14 @@ import math
 import pandas as pd
 import pytest
 
+from harness.records.frame import costs as published
 from harness.records.frame import of_costs
 from harness.records.suites import find
 from reports import cost, layer_costs
-from reports.layer_costs import Crossover, crossover, exponent, with_compositions
+from reports.layer_costs import crossover, exponent
+from tests.conftest import ROOT
 from tests.reports.conftest import changed, snapshot
 from tests.reports.conftest import make_cost as record
-from tests.suite_frames import published_costs
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -30,19 +31,6 @@ def linear_sweep():
 
 def sweeps(*records):
     return cost.sweeps(of_costs(records))
-
-
-def test_a_row_has_exponents_of_one_sample_and_its_crossovers():
-    (sweep,) = sweeps(*linear_sweep()).values()
-    rows = cost.rows(sweep)
-    assert [*rows.index] == ["linear", "softmax"]
-    # Batches have the same tokens, so that the time of a call of a linear variant is constant.
-    assert [fitted.value for fitted in rows["time"]] == pytest.approx([1, 2])
-    assert rows.loc["linear", "faster"][:2] == pytest.approx((900, 1200), rel=0.001)
-    assert rows.loc["linear", "smaller"].text == "below 256"
-    large = changed(record("linear", 256), "measured", memory_ratio=2.0)
-    (sweep,) = sweeps(large, *(record("linear", n) for n in LENGTHS[1:])).values()
-    assert cost.rows(sweep).loc["linear", "smaller"].text == "362"
 
 
 def store():
@@ -75,8 +63,8 @@ def test_the_page_the_table_and_the_terminal_are_the_approved_ones():
 
 
 @pytest.mark.parametrize(("spec", "backend", "expected"), [
-    ({}, "", "PyTorch"), ({}, "naive", "PyTorch"), ({}, "sdpa", "library"),
-    ({}, "recurrent", "compiled loops"), ({}, "sdpa+folded", "library+PyTorch"),
+    ({}, "", "PyTorch"), ({}, "recurrent", "compiled loops"),
+    ({}, "sdpa+folded", "library+PyTorch"),
     ({"operation": "decode", "causal": True}, "recurrent", "PyTorch"),
 ])  # fmt: skip
 def test_what_computes_a_row_is_named(spec, backend, expected):
@@ -84,22 +72,28 @@ def test_what_computes_a_row_is_named(spec, backend, expected):
     assert found.computed_by == expected
 
 
-def test_costs_of_different_settings_are_in_different_sweeps():
+def test_costs_of_different_settings_are_in_different_sweeps_and_training_is_first():
+    step = {"level": "step", "model": MODEL}
     changes = (
-        {}, {"operation": "forward"}, {"dim": 128}, {"machine": "other"}, {"threads": 1},
-        {"batching": "2"}, {"precision": "bf16"}, {"causal": True},
-        {"level": "step", "model": MODEL},
+        {"dim": 32, "batching": "tokens=16384"},
+        {"operation": "decode", "batching": "1", "causal": True}, {"batching": "tokens=16384"}, {},
+        {"dim": 32}, {"operation": "forward"}, {"machine": "other"}, {"threads": 1},
+        {"precision": "bf16"}, {"causal": True}, step,
+        *({**step, "model": {**MODEL, **of}} for of in ({"recompute": "layer"}, {"dropout": 0.0})),
     )  # fmt: skip
-    assert len(sweeps(*(record("linear", 256, **of) for of in changes))) == len(changes)
-
-
-def test_sweeps_of_different_models_have_different_titles():
-    models = [MODEL, {**MODEL, "recompute": "layer"}, {**MODEL, "dropout": 0.0}]
-    titles = {*sweeps(*(record("linear", 256, level="step", model=model) for model in models))}
-    assert len(titles) == 3 and any("dropout=0.1, recompute=layer" in title for title in titles)
+    titles = [*sweeps(*(record("linear", 256, **of) for of in changes))]
+    assert len({*titles}) == len(changes)
+    assert any("dropout=0.1, recompute=layer" in title for title in titles)
+    # As the matrix has it.
+    page = cost.files(of_costs([record("linear", 256, **of) for of in changes[:3]]))["cost.md"]
+    *heads, _ = [line for line in page.decode().splitlines() if line.startswith("## ")]
+    parts = (("training, layer", "dim=64"), ("decoding",), ("training, layer", "dim=32"))
+    for head, texts in zip(heads, parts, strict=True):
+        assert all(text in head for text in texts)
 
 
 def test_the_figure_has_a_curve_of_each_row_for_time_and_memory():
+    assert not cost.draw(sweeps(record("yoso", 256, status="crashed"))).axes
     time, memory = cost.draw(sweeps(*linear_sweep())).axes
     curves = {str(line.get_label()): line.get_xydata().tolist() for line in time.get_lines()}
     # Milliseconds of one sample.
@@ -112,42 +106,8 @@ def test_the_figure_has_a_curve_of_each_row_for_time_and_memory():
     assert (time.get_xscale(), time.get_yscale()) == ("log", "log")
 
 
-def test_a_sweep_without_any_measured_cost_has_a_page_and_no_panel():
-    failed = record("yoso", 256, status="crashed", reason="it was ended by SIGSEGV")
-    assert not cost.draw(sweeps(failed)).axes
-    assert b"SIGSEGV" in cost.files(of_costs([failed]))["cost.md"]
-
-
 COUNTS = [256, 512, 1024, 2048, 4096]
 BELOW, ABOVE = dict.fromkeys(COUNTS, 0.5), dict.fromkeys(COUNTS, 2.0)
-
-
-def test_the_page_begins_with_training_as_the_matrix_has_it():
-    settings = (
-        {"dim": 32, "batching": "tokens=16384"},
-        {"operation": "decode", "batching": "1", "causal": True},
-        {"batching": "tokens=16384"},
-    )  # fmt: skip
-    page = cost.files(of_costs([record("linear", 256, **of) for of in settings]))["cost.md"]
-    *heads, _ = [line for line in page.decode().splitlines() if line.startswith("## ")]
-    parts = (("training, layer", "dim=64"), ("decoding",), ("training, layer", "dim=32"))
-    for head, texts in zip(heads, parts, strict=True):
-        assert all(text in head for text in texts)
-
-
-def test_a_composition_without_costs_has_the_mean_over_its_layers():
-    found = pd.DataFrame([
-        {"row": row, "pass": "train", "length": length, "ratio": ratio, "label": row}
-        for row, ratios in {"a": (1.0, 0.5), "b": (0.2, 0.1), "c": (0.4,)}.items()
-        for length, ratio in zip((1024, 4096), ratios, strict=False)
-    ])  # fmt: skip
-    rows = {"a": "a", "a+b": "a+b", "b+c": "b+c", "b*3+a": "b*3+a", "c+d": "c+d"}
-    every = with_compositions(found, rows, depth=4).set_index(["row", "length"])["ratio"]
-    assert every["a+b"].to_dict() == pytest.approx({1024: 0.8, 4096: 0.4})  # three layers of four
-    assert every["b*3+a"].to_dict() == pytest.approx({1024: 0.4, 4096: 0.2})
-    # A length that a layer lacks has no mean, and a layer without costs none at all.
-    assert every["b+c"].to_dict() == pytest.approx({1024: 0.25}) and "c+d" not in every
-    assert with_compositions(found, {"a": "a"}, depth=2) is found
 
 
 def test_a_power_law_has_its_exponent_and_no_width_and_two_lengths_have_none():
@@ -169,33 +129,26 @@ def test_the_interval_of_an_exponent_is_that_of_the_slope_of_a_least_squares_lin
     assert fitted and fitted == pytest.approx((1, 1 - half, 1 + half))
 
 
-@pytest.mark.parametrize(("low", "high", "expected"), [
-    ({n: 800 / n for n in COUNTS}, {n: 1500 / n for n in COUNTS}, (800, 1500)),
+RETURNS = {256: 0.9, 512: 1.1, 1024: 0.9, 2048: 1.25, 4096: 0.8}
+
+
+@pytest.mark.parametrize(("low", "high", "expected", "text"), [
+    ({n: 800 / n for n in COUNTS}, {n: 1500 / n for n in COUNTS}, (800, 1500), "800 to 1,500"),
     # A ratio that returns above 1 crosses at its last fall, linear in logarithms.
-    (*[{256: 0.9, 512: 1.1, 1024: 0.9, 2048: 1.25, 4096: 0.8}] * 2, (math.sqrt(2**23),) * 2),
-    (BELOW, BELOW, (0, 0)), (ABOVE, ABOVE, (math.inf, math.inf)), (BELOW, ABOVE, (0, math.inf)),
+    (RETURNS, RETURNS, (math.sqrt(2**23),) * 2, "2,896"),
+    (BELOW, BELOW, (0, 0), "below 256"), (BELOW, ABOVE, (0, math.inf), "undecided"),
+    (ABOVE, ABOVE, (math.inf, math.inf), "not up to 4,096"),
+    (BELOW, {n: 1500 / n for n in COUNTS}, (0, 1500), "below 1,500"),
+    ({n: 800 / n for n in COUNTS}, ABOVE, (800, math.inf), "above 800"),
 ])  # fmt: skip
-def test_ratios_cross_where_they_are_one_or_at_a_bound(low, high, expected):
-    assert crossover(pd.Series(low), high) == pytest.approx((*expected, 256, 4096))
+def test_ratios_cross_where_they_are_one_or_at_a_bound(low, high, expected, text):
+    found = crossover(pd.Series(low), high)
+    assert found == pytest.approx((*expected, 256, 4096)) and found.text == text
     assert crossover({}, {}) is None
 
 
-@pytest.mark.parametrize(("low", "high", "text"), [
-    (1000.2, 1000.2, "1,000"), (900, 1200, "900 to 1,200"), (0, 0, "below 256"),
-    (0, 1200, "below 1,200"), (900, math.inf, "above 900"),
-    (math.inf, math.inf, "not up to 2,048"), (0, math.inf, "undecided"),
-])  # fmt: skip
-def test_a_crossover_is_shown_within_the_measured_lengths(low, high, text):
-    assert Crossover(low, high, 256, 2048).text == text
-
-
-@pytest.mark.parametrize(("suite", "level"), [("laptop", "layer"), ("lra", "step")])
-def test_a_suite_has_the_costs_of_its_level_alone(suite, level):
-    assert {*layer_costs.of_suite(published_costs(), find(suite))["level"]} == {level}
-
-
 def test_the_costs_of_a_row_are_those_with_the_options_of_all_questions():
-    costs = published_costs()
+    costs = published(ROOT / "results")
     costs = costs[costs["row"] != "performer[features=64]"]
     costs = costs.replace({"row": {"ssd": "performer[features=64]"}})
     found = layer_costs.of_suite(costs, find("laptop")).set_index("row")["attention"]

@@ -2,8 +2,8 @@
 
 Answers have effects of seed, cluster, row and cluster, and row, seed and cluster; clusters are
 shared by the rows. The bar is 95 +- 2 % in every cell. Outside it are, for the reasons that their
-tests give: means of twelve episodes with a long tail, accuracies without single answers, and
-correlations of six rows. Quartiles are no intervals of 95 %.
+tests give, means of twelve episodes with a long tail and correlations of six rows. Accuracies
+without single answers are in test_statistics.py; quartiles are no intervals of 95 %.
 """
 
 from itertools import pairwise, product
@@ -13,10 +13,8 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from harness.records import interval as intervals
-from harness.records.fields import Quartiles
-from harness.records.interval import Interval, Sample, interval, mean_interval, score_interval
+from harness.records.interval import Interval, Sample, mean_interval, score_interval
 from harness.timing import relative_uncertainty
-from reports.layer_costs import crossover, exponent
 from reports.statistics import differences, tau
 
 pytestmark = pytest.mark.slow_after(0)
@@ -128,29 +126,6 @@ def test_intervals_of_losses_accuracies_and_baselines(shares, seeds, clusters):
         assert contains(found, 0.7) == BAR
 
 
-@pytest.mark.parametrize("accuracy", [0.1, 0.5, 0.8])
-def test_intervals_of_one_accuracy_of_independent_examples(accuracy):
-    rng = np.random.default_rng(0)
-    for examples in (200, 2000):
-        means = rng.binomial(examples, accuracy, 4000) / examples
-        found = [Interval(mean, *intervals.wilson(mean, examples)) for mean in means]
-        assert contains(found, accuracy) == BAR
-        assert contains([interval([m], examples) for m in means], accuracy) == BAR
-
-
-@pytest.mark.parametrize("seeds", SEEDS)
-@pytest.mark.parametrize("level", [0.0, 1.0, 3.0])
-def test_the_interval_without_single_answers_covers_at_least_95_percent(seeds, level):
-    # Seeds answer independently: the interaction, which these intervals count twice, is all of the
-    # variance over examples where `level` is 0. Where it is none they reach 95 %, see below.
-    rng, error = np.random.default_rng(0), (0.7 * 0.3 / 2000) ** 0.5
-    means = np.clip(0.7 + rng.normal(0, level * error, (3000, seeds)), 0, 1)
-    apart = rng.binomial(2000, means) / 2000
-    assert contains([interval([*row], 2000) for row in apart], 0.7) >= 0.93
-    shared = np.clip(means + rng.normal(0, error, (3000, 1)), 0, 1)
-    assert contains([interval([*row], 2000) for row in shared], 0.7) == BAR
-
-
 @pytest.mark.parametrize(("clusters", "least"), [(12, 0.88), (200, 0.93)])
 def test_intervals_of_returns_of_long_tails(clusters, least):
     # Twelve episodes do not show a tail of one in twenty: an interval of their mean and variance
@@ -181,15 +156,6 @@ def noisy(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     return np.exp(0.1 * rng.standard_normal(shape))
 
 
-@pytest.mark.parametrize("power", [1.0, 2.0])
-def test_intervals_of_the_growth_of_a_cost(power):
-    rng, lengths = np.random.default_rng(0), np.array([1024.0, 2048, 4096, 8192])
-    costs = lengths**power * noisy((2000, 4), rng)
-    found = [exponent(dict(zip(lengths, row, strict=True))) for row in costs]
-    ends = [Interval(fit.value, fit.low, fit.high) for fit in found if fit]
-    assert len(ends) == len(costs) and contains(ends, power) == BAR
-
-
 @pytest.mark.parametrize("rounds", [15, 25, 101])
 def test_the_uncertainty_of_a_median_is_half_of_its_95_percent_interval(rounds):
     rng = np.random.default_rng(0)
@@ -197,18 +163,3 @@ def test_the_uncertainty_of_a_median_is_half_of_its_95_percent_interval(rounds):
     # Order statistics do not reach 95 % with few rounds: it is the next place that does.
     share = np.mean([abs(middle - 1) <= width * middle for middle, width in found])
     assert 0.93 <= share <= 0.99
-
-
-def test_the_lengths_of_a_crossover_are_those_of_the_quartiles():
-    rng, lengths = np.random.default_rng(0), (256, 512, 1024, 2048, 4096)
-    inside = []
-    for _ in range(2000):
-        quartiles = [Quartiles.of_ratio(700 / n * noisy((25,), rng), noisy((25,), rng))
-                     for n in lengths]  # fmt: skip
-        ends = ({n: getattr(of, end) for n, of in zip(lengths, quartiles, strict=True)}
-                for end in ("q1", "q3"))  # fmt: skip
-        found = crossover(*ends)
-        assert found is not None
-        inside.append(found.low <= 700 <= found.high)
-    # As of the ratio, they are wider than an interval of 95 %.
-    assert np.mean(inside) > 0.97

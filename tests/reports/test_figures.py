@@ -25,9 +25,8 @@ FAMILIES = {"a1": "primal", "a2": "primal", "b1": "kernel", "b2": "kernel", "c":
 
 @pytest.fixture(autouse=True)
 def listed(monkeypatch):
-    families_of = FAMILIES | {"softmax": "softmax", "primal": "primal", "linear": "kernel"}
-    listed = {name: {"family": family} for name, family in families_of.items()}
-    monkeypatch.setattr(families, "_listed", lambda: listed)
+    of = FAMILIES | {"softmax": "softmax", "primal": "primal", "linear": "kernel"}
+    monkeypatch.setattr(families, "_listed", lambda: {name: {"family": of[name]} for name in of})
 
 
 def figure_of(draw, *arguments):
@@ -46,19 +45,14 @@ def test_eight_rows_are_coloured_the_best_of_each_family_first():
     last = style.point_styles([*rows[:12], ("plug-in", "plug-in")])
     assert last["plug-in"][0] == families.colour_of("unknown") != style.FAINT
     assert last["b1 1"][0] == style.FAINT
-
-
-def test_a_family_has_one_colour_and_a_composition_that_of_its_last_layer():
+    # A family has one colour, a composition that of its last layer.
     styles = style.point_styles([("a1", "1"), ("c+a2", "2"), ("c", "3"), ("unknown", "4")])
     assert styles["1"][0] == styles["2"][0] == families.colour_of("a1")
     assert styles["1"][1] != styles["2"][1]
     assert len({colour for colour, _ in styles.values()}) == 3
-
-
-@pytest.mark.parametrize(("low", "high"), [(0.9, 1.2), (0.1, 4), (3, 3000), (1e-5, 1e7), (14, 86)])
-def test_a_logarithmic_axis_has_three_ticks_within_its_ends(low, high):
-    found = style.ticks(low, high)
-    assert len(found) >= 3 and low <= min(found) < max(found) <= high
+    for low, high in ((0.9, 1.2), (0.1, 4), (3, 3000), (1e-5, 1e7)):  # of logarithmic axes
+        ticks = style.ticks(low, high)
+        assert len(ticks) >= 3 and low <= min(ticks) < max(ticks) <= high
 
 
 def test_the_figure_of_costs_names_eight_lines_and_marks_the_crossover():
@@ -84,21 +78,16 @@ def test_the_figure_of_costs_names_eight_lines_and_marks_the_crossover():
 
 
 def test_names_beside_the_axes_are_at_the_height_of_their_points():
-    rows = pd.DataFrame({"mean": [0.05, 0.45, 0.95], "x": [1.0, 2.0, 3.0], "attention": "softmax"})
-    _, (axes,) = style.panels([3.0])
-    plane.points(axes, rows, "x", beside=True)
-    low, high = axes.get_ylim()
-    heights = [text.xyann[1] for text in axes.texts]
-    _, (alone,) = style.panels([3.0])
-    alone.plot([1, 2, 3], [-50, 0, 50])  # not scaled yet
-    style.end_labels(alone, [(2, 0, "middle", "black")])
-    assert alone.texts[0].xyann[1] == pytest.approx(0.5, abs=0.01)
-    assert heights == pytest.approx([(y - low) / (high - low) for y in rows["mean"]], abs=0.01)
-    crowd = pd.DataFrame({"mean": [99.0] * 20, "x": 1.0, "attention": "softmax"})
-    _, (axes,) = style.panels([3.0])
-    plane.points(axes, crowd, "x", beside=True)
-    heights = [text.xyann[1] for text in axes.texts]
-    assert max(heights) <= 1 and min(b - a for a, b in pairwise(heights)) > 0.049
+    def heights(means) -> tuple:
+        rows = pd.DataFrame({"mean": means, "x": 1.0, "attention": "softmax"})
+        _, (axes,) = style.panels([3.0])
+        plane.points(axes, rows, "x", beside=True)
+        return axes.get_ylim(), [text.xyann[1] for text in axes.texts]
+
+    (low, high), found = heights([0.05, 0.45, 0.95])
+    assert found == pytest.approx([(y - low) / (high - low) for y in (0.05, 0.45, 0.95)], abs=0.01)
+    _, crowd = heights([99.0] * 20)
+    assert max(crowd) <= 1 and min(b - a for a, b in pairwise(crowd)) > 0.049
 
 
 def test_the_heat_map_has_a_bar_for_each_cost_and_is_lightest_at_a_baseline(suite_frames):
@@ -121,13 +110,11 @@ def test_a_field_is_grey_where_a_run_is_missing_and_blank_where_none_is_possible
         (axes,) = figure_of(heat_map.draw, without._replace(missing=missing)).axes
         colours = [to_hex(field.get_facecolor()[0]) for field in axes.collections]
         assert colours.count(heat_map.EMPTY) == len(missing)
-    # A composition of two layers has no model of one.
+    # Two layers have no model of one.
     two = of.suite.rows[0].model_copy(update={"attention": "softmax+primal"})
-    for depth, count in ((1, 0), (2, 2)):
-        questions = tuple(question.model_copy(update={"model": {"depth": depth}})
-                          for question in of.suite.questions)  # fmt: skip
-        suite = of.suite.model_copy(update={"rows": (two,), "questions": questions})
-        assert len(suite_frames.tables(suite=suite).missing) == count
+    shallow = of.suite.questions[0].model_copy(update={"model": {"depth": 1}})
+    suite = of.suite.model_copy(update={"rows": (two,), "questions": (shallow,)})
+    assert not suite_frames.tables(suite=suite).missing
 
 
 def test_the_plane_of_a_suite_has_a_point_for_each_row_with_a_mean_and_a_time(suite_frames):
@@ -230,13 +217,3 @@ def test_a_panel_names_options_and_overrides_below_its_task():
     assert figure.axes[0].get_title(loc="left") == "text"
     below = "recipe paper, dev 5, test 6, learning rate 0.1"
     assert below in " ".join(figure.axes[0].texts[0].get_text().split())
-
-
-@pytest.mark.slow
-def test_a_figure_has_fewer_pixels_than_matplotlib_can_draw():
-    many = [make_record(name, key=f"a@1[n={key}]") for key in range(12) for name in ("a", "b")]
-    with mpl.rc_context(style.STYLE):
-        figure = curves.draw(curves.curves(*frames(many)))
-    assert len(figure.axes) == style.MOST_PANELS
-    tallest = 1 + style.LINE_HEIGHT * style.SLOTS
-    assert style.MOST_PANELS / 2 * tallest * figure.dpi < 2**16

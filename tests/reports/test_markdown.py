@@ -38,6 +38,7 @@ def test_an_escaped_text_is_rendered_as_it_is(text):
 
 
 def test_ordinary_texts_and_spans_of_code_in_prose_are_not_changed():
+    assert plain("x" * 50, 10) == "x" * 9 + "…"
     for text in ("listops@1[max_len=64,count=8], 2 threads", "46.1 [43.9, 48.3]"):
         assert escape(text) == text
     expected = "`none` costs &lt;1 \\* 2&gt;, `a` less"
@@ -47,10 +48,6 @@ def test_ordinary_texts_and_spans_of_code_in_prose_are_not_changed():
 def test_line_breaks_and_pipes_never_end_a_cell():
     page = table(["a", "b"], [["x\ny | z", "`p|q` \\| \\\\|"]])
     assert page.splitlines()[2] == "| x y \\| z | `p\\|q` \\| \\\\\\| |"
-
-
-def test_a_long_text_ends_with_an_ellipsis():
-    assert plain("x" * 50, 10) == "x" * 9 + "…"
 
 
 PAGE = "before\n<!-- models -->\nold\n<!-- /models -->\nafter\n"

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.records.answers import CorrectAnswers
-from reports.progress import NO_PROGRESS, horizons, progress, rise_of, steps_to
+from reports.progress import NO_PROGRESS, progress, rise_of, steps_to
 
 BUDGET = 1800
 STEPS = np.arange(100, BUDGET + 1, 100)
@@ -96,22 +95,3 @@ def test_a_loss_that_falls_rises_and_few_points_tell_nothing():
     assert rise_of(steps, [4, 3, 2, 1], 200, 0.0, sign=-1).rise == pytest.approx(2 * 1.5, rel=0.5)
     assert not rise_of(steps[:2], [1, 9], 200, 100.0).is_rising
     assert [*progress(pd.DataFrame(), {}).columns] == ["question", "row", *NO_PROGRESS]
-
-
-def test_the_horizon_is_the_last_position_before_the_accuracy_of_all_seeds_falls():
-    def seed(row: str, correct: list[list[int]], sizes: list[int]) -> dict[str, object]:
-        bits = [bool(bit) for example in correct for bit in example]
-        return {"question": "parity", "row": row, "sample": CorrectAnswers.pack(bits, sizes)}
-
-    seeds = pd.DataFrame([
-        seed("two", [[1, 1, 0, 1]] * 10, [4] * 10),
-        # Of both seeds together the accuracy at the fourth position is 95 %.
-        seed("all", [[1, 1, 1, 1]] * 10, [4] * 10),
-        seed("all", [[1, 1, 1, 1]] * 9 + [[1, 1, 1, 0]], [4] * 10),
-        seed("none", [[0, 1, 1, 1]] * 10, [4] * 10),
-        seed("unequal", [[1, 1], [1]], [2, 1]),
-    ])  # fmt: skip
-    found = horizons(seeds, {"parity": 33}).set_index("row")["horizon"]
-    assert {row: found.get(row) for row in ("two", "all")} == {"two": 34, "all": 36}
-    assert math.isnan(found["none"]) and "unequal" not in found
-    assert horizons(seeds, {"parity": 0}).empty and horizons(pd.DataFrame(), {}).empty

@@ -1,21 +1,13 @@
 """Results of a suite: answers, matrix and pairs."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from harness.catalogue import described
-from harness.records import suites
-from harness.records.answers import CorrectAnswers
-from harness.records.record import Metric
-from reports import advice, matrix, statistics, suite_results
-from reports.pages.suite import published
+from reports import advice
 from reports.statistics import between
 from reports.suite_results import is_of_suite
-from reports.text import frame_csv
-from tests.conftest import ROOT
 from zoo.variants import variants
 
 PRIMAL = "question == 'recall' and row == 'primal'"
@@ -32,65 +24,14 @@ def test_a_row_above_every_baseline_has_answered_and_any_other_is_not_ranked(sui
     assert {*found["better"]} == {"higher", ""} and {*recall["better"]} == {"higher"}
     assert {*recall["baseline"]} == {"rule"} and {*recall["baseline_value"]} == {30}
     assert recall.loc["linear[chunk=8]", "not_compared"] == "seeds at a baseline"
-
-
-def test_the_best_are_near_the_best_mean_or_print_as_it(suite_frames, monkeypatch):
-    apart = suite_frames.answers().loc["recall"]
-    assert apart["best"].to_dict() == (apart["rank_group"] == "A").to_dict()
-    # Rows that no test separates are far from the best mean, or near it.
-    with monkeypatch.context() as patch:
-        patch.setattr(statistics, "separable_pairs", lambda of: np.zeros([len(of)] * 2, dtype=bool))
-        assert suite_frames.answers().loc["recall"]["best"].to_dict() == apart["best"].to_dict()
-        patch.setattr(suite_results, "NEAR", 1.0)
-        assert suite_frames.answers().loc["recall"]["best"][["softmax", "primal"]].all()
-    monkeypatch.setattr(Metric, "text", lambda *_: "99")
-    assert suite_frames.answers().loc["recall"]["best"].all()
-
-
-def test_a_gru_is_no_baseline():
-    assert [name for name in ("gru", "conv", "none") if variants.find(name).is_baseline] == [
-        "conv", "none",
-    ]  # fmt: skip
-    lines = (ROOT / "results" / "laptop@3" / "gru.jsonl").read_text().splitlines()
-    assert lines and not any(json.loads(line)["is_baseline"] for line in lines)
-
-
-def test_where_no_variant_is_above_the_strongest_baseline_only_guesses_exclude(suite_frames):
-    def recall(rule):
-        baselines = suite_frames.baselines.copy()
-        baselines.loc[baselines["name"] == "rule", "score"] = rule
-        # A weaker rule is as good as primal.
-        weaker = baselines[baselines["name"] == "rule"].assign(name="weaker", score=level)
-        return suite_frames.answers(baselines=pd.concat([baselines, weaker])).loc["recall"]
-
-    level = suite_frames.answers().loc[("recall", "primal"), "mean"]
-
-    best = suite_frames.runs.query("question == 'recall'")["score"].max()
-    found = recall(best + 1)
-    assert found["at_baseline"].all() and not found["answered"].any()
-    assert found["rank_group"].to_dict() == {
-        "softmax": "A", "primal": "B", "linear[chunk=8]": "C", "none": "",
-    }  # fmt: skip
-    assert found.loc["none", "not_compared"] == "seeds at a baseline"  # at guesses
-    assert [*found.index[found["best"]]] == ["softmax"]
-    one_is_above = recall(best - 1)
-    assert not one_is_above["rank_group"].any()
-
-
-def test_the_mean_of_tasks_has_the_interval_of_independent_means():
-    answers = pd.DataFrame({
-        "row": ["a", "a", "one seed", "one seed", "one task"], "question": [*"xyxyx"],
-        "mean": [50.0, 70.0, 50.0, 70.0, 50.0], "low": [47.0, 66.0] * 2 + [47.0],
-        "high": [53.0, 74.0] * 2 + [53.0], "seeds": [2, 3, 2, 1, 2],
-    })  # fmt: skip
-    columns = {column.name: column for column in matrix._mean(["x", "y"])}
-    found = pd.DataFrame(
-        {name: of.of(matrix.Source(answers, answers)) for name, of in columns.items()}
-    )
-    assert found.loc["a"].to_dict() == {"mean": 60.0, "mean.low": 57.5, "mean.high": 62.5}
-    assert found.loc["one seed"].isna().tolist() == [False, True, True]
-    texts = [columns["mean"].cell(line)[:2] for line in found.to_dict("records")]
-    assert [*found.index] == ["a", "one seed"] and texts == [("60.0", "[57.5, 62.5]"), ("60.0", "")]
+    # A row that is compared but below a baseline has no rank group.
+    baselines = suite_frames.baselines.assign(score=[10.0, 80.0, 10.0, 30.0])
+    recall = suite_frames.answers(baselines=baselines).loc["recall"]
+    primal = recall.loc["primal", ["not_compared", "rank_group", "at_baseline"]]
+    assert primal.tolist() == ["", "", True] and recall.loc["softmax", "rank_group"] == "A"
+    compared = suite_frames.results(baselines=baselines).pairs()[["question", "first", "second"]]
+    assert ["recall", "softmax", "primal"] in compared.values.tolist()
+    assert [n for n in ("gru", "conv", "none") if variants.find(n).is_baseline] == ["conv", "none"]
 
 
 def test_a_question_that_was_not_run_has_no_status_and_failed_runs_have_theirs(suite_frames):
@@ -131,13 +72,25 @@ def test_a_model_without_attention_is_a_baseline_once_two_of_its_seeds_have_fini
         assert found.loc["none", "at_baseline"] and not found.loc["none", "answered"]
 
 
+def test_rows_without_newer_runs_are_shown_and_marked_as_outdated(suite_frames):
+    runs = suite_frames.runs
+    old = runs.eval(PRIMAL)
+    runs = runs.assign(outdated=old, version=runs["version"].mask(old, "mine 1"))
+    found = suite_frames.tables(runs=runs)
+    assert found.answers.query(PRIMAL)["seeds"].tolist() == [3]
+    assert found.notes[0].startswith(
+        "3 of 21 runs are outdated: code or data have changed since. Variants: primal."
+    )
+    assert found.joined.index[found.joined["outdated"]].tolist() == ["primal"]
+    assert [*found.pairs["question"], *found.pairs["outdated"]] == ["recall", "copy", True, False]
+    assert between(found.pairs, [("primal", "softmax")])["outdated"].tolist() == [True, False]
+
+
 @pytest.mark.parametrize(("old", "reason"), [
-    ({"outdated": True, "version": "mine 1"}, "1 of other code of the row"),
     ({"version": "mine 1"}, "1 of other code of the row"),
     ({"values": '{"train.lr": 7.0}'}, "1 at another rate"),
     ({"device": "cpu"}, "1 on another kind of device"), ({"data": "older"}, "1 of other data"),
     ({"declared": "0"}, "1 of other settings"), ({"role": ""}, "1 without trials"),
-    ({"outdated": True, "values": "{}", "device": "cpu"}, "1 on another kind of device"),
     ({"reason": "no difference"}, ""),
 ], ids=str)  # fmt: skip
 def test_runs_of_other_code_rates_devices_or_data_are_left_out(suite_frames, old, reason):
@@ -150,62 +103,13 @@ def test_runs_of_other_code_rates_devices_or_data_are_left_out(suite_frames, old
     assert [note for note in found.notes if "Left out" in note] == left_out
 
 
-def test_rows_without_newer_runs_are_shown_and_marked_as_outdated(suite_frames):
-    runs = suite_frames.runs
-    old = runs.eval(PRIMAL)
-    runs = runs.assign(outdated=old, version=runs["version"].mask(old, "mine 1"))
-    found = suite_frames.tables(runs=runs)
-    assert found.answers.query(PRIMAL)["seeds"].tolist() == [3]
-    assert found.notes[0].startswith(
-        "3 of 21 runs are outdated: code or data have changed since. Variants: primal."
-    )
-    assert found.seeds.groupby("row")["outdated"].sum().to_dict()["primal"] == 3
-    assert found.joined.index[found.joined["outdated"]].tolist() == ["primal"]
-    assert [*found.pairs["question"], *found.pairs["outdated"]] == ["recall", "copy", True, False]
-    assert between(found.pairs, [("primal", "softmax")])["outdated"].tolist() == [True, False]
-
-
-def test_a_row_that_is_compared_but_below_a_baseline_has_no_rank_group(suite_frames):
-    baselines = suite_frames.baselines.assign(score=[10.0, 80.0, 10.0, 30.0])
-    found = suite_frames.answers(baselines=baselines).loc["recall"]
-    primal = found.loc["primal", ["not_compared", "rank_group", "at_baseline"]]
-    assert primal.tolist() == ["", "", True]
-    assert found.loc["softmax", "rank_group"] == "A"
-    compared = suite_frames.results(baselines=baselines).pairs()[["question", "first", "second"]]
-    assert ["recall", "softmax", "primal"] in compared.values.tolist()
-
-
-@pytest.mark.parametrize(("score", "above"), [(66.0, True), (68.5, False), (71.0, False)])
-def test_the_interval_of_a_baseline_counts_and_every_baseline_does(suite_frames, score, above):
-    runs = suite_frames.runs
-    baselines = suite_frames.baselines.assign(score=[10.0, score, 10.0, 30.0])
-    primal = suite_frames.answers(baselines=baselines).loc["recall", "primal"]
-    # Its interval is above the mean of the second baseline, and not above its interval.
-    assert (primal["low"] > score) == (score < 69) and primal["answered"] == above
-    low, high = map(float, primal["baseline_interval"].strip("[]").split(", "))
-    # Wilson's interval of 2,000 test examples, of which the design of the rows makes others.
-    half = 196 * (score / 100 * (1 - score / 100) / 2000) ** 0.5
-    assert high - low == pytest.approx(2 * half, rel=0.1) and low < score < high
-    # A model without attention is a baseline with the interval of its runs.
-    level = runs.eval("question == 'recall' and row == 'none'")
-    best = runs["sample"].iloc[0]
-    samples = [best if at else own for at, own in zip(level, runs["sample"], strict=True)]
-    found = suite_frames.answers(runs=runs.assign(sample=samples), baselines=baselines)
-    assert found.loc[("recall", "none"), "mean"] > 90 and not found.loc["recall", "answered"].any()
-
-
-def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):
+def test_pairs_are_of_compared_rows_and_corrected_for_those_that_are_named_alone(suite_frames):
     found = suite_frames.results().pairs()
     assert found[["question", "first", "second"]].values.tolist() == [
         ["recall", "softmax", "primal"], ["copy", "primal", "softmax"],
     ]  # fmt: skip
     recall = found.iloc[0]
     assert recall["low"] < 28 < recall["high"] and recall["p"] == recall["p_holm"] < 1e-3
-    assert (found["p_holm"] >= found["p"]).all()
-
-
-def test_the_correction_counts_the_comparisons_that_are_named_and_not_all_pairs(suite_frames):
-    found = suite_frames.results().pairs()
     planned = between(found, [("primal", "softmax")])
     assert planned["p_holm"].tolist() == planned["p"].tolist()
     ends = ["low", "difference", "high"]  # of pairs that are named in the other order
@@ -251,35 +155,3 @@ def test_an_outdated_measurement_is_used_only_without_another_and_named(suite_fr
         values = advice.table(of.answers, of.seeds, found, of.suite, described())
         points = {row["row"]: row["points"] for row in values["rows"]}["primal"]["train"]
         assert {point[0]: point[1] for point in points}[512] == expected
-
-
-def test_published_answers_are_read_as_they_were_written(suite_frames, tmp_path, monkeypatch):
-    monkeypatch.setattr(suites, "FOLDER", tmp_path)
-    runs = suite_frames.runs.assign(**{"train.lr": 1e-3})
-    written = published(suite_frames.tables(runs=runs))
-    (tmp_path / "mine.csv").write_bytes(frame_csv(written))
-    read = suites.published(suite_frames.suite)
-    assert {"none"} < {*read["row"]} and {*read["rate"]} == {1e-3}
-    columns = ["row", "question", "mean"]
-    assert read[columns].values.tolist() == written[columns].values.tolist()
-
-
-def test_a_probe_has_the_mean_and_the_interval_of_its_own_answers(suite_frames):
-    runs = suite_frames.runs
-    half = [CorrectAnswers.pack(np.roll(sample.cluster_sums() > 0, 1)[:1000].tolist(), [1] * 1000)
-            for sample in runs["sample"]]  # fmt: skip
-    samples = zip(runs["sample"], half, strict=True)
-    both = pd.Series([{"4 pairs in 32": one, "8 pairs in 64": other} for one, other in samples])
-    runs = runs.assign(probes=both.mask(runs["question"] != "recall", {}),
-                       groups=[{"4 pairs in 32": 1.0}] * len(runs))  # fmt: skip
-    probes, answers = suite_frames.results(runs=runs).probes(), suite_frames.answers(runs=runs)
-    assert {*probes["question"]} == {"recall"} and len(probes) == 2 * 4
-    assert (probes["trained"] == (probes["probe"] == "4 pairs in 32")).all()
-    same = probes.set_index(["probe", "row"]).loc["4 pairs in 32"]
-    names = ["mean", "low", "high", "text", "interval", "better", "seeds"]
-    assert same[names].to_dict() == answers.loc["recall"].loc[same.index, names].to_dict()
-    # As if they were those of test.
-    expected = suite_frames.answers(runs=runs.assign(sample=half))
-    other = probes.set_index(["probe", "row"]).loc["8 pairs in 64", names]
-    assert other.to_dict() == expected.loc["recall"].loc[other.index, names].to_dict()
-    assert (other["mean"] != same["mean"]).any() and {*other["seeds"]} == {3}

@@ -238,13 +238,9 @@ def test_other_metrics_have_their_order_intervals_and_baselines(kind):
     assert first["baseline"] == strongest and {*found["metric"]} == {records[0].metric.name}
     for text in (terminal(tables), files(tables, latex=False)["runs.md"].decode()):
         assert records[0].metric.name in text and "-0.0" not in text
-
-
-@pytest.mark.parametrize("change", [{"score": 0.9}, {"best_on_test": 4.0}])
-def test_scores_that_contradict_the_answers_are_rejected(change):
-    tree = LOSSES[0].model_dump()
+    tree = records[0].model_dump()  # a score that contradicts the answers
     with pytest.raises(ValidationError):
-        Record.model_validate({**tree, "final": tree["final"] | change})
+        Record.model_validate({**tree, "final": tree["final"] | {"score": 0.9}})
 
 
 def test_the_costs_are_those_of_the_training_steps_of_the_runs():
@@ -273,12 +269,6 @@ def test_every_row_with_runs_is_shown_whatever_the_others_have():
     # Numbers stand for long titles.
     long = of([make_record(key=f"listops@1[train={n * 10**30}]") for n in (1, 2)])
     assert "[2]" in terminal(long) and max(map(len, terminal(long).splitlines())) <= 120
-
-
-def test_a_table_is_the_same_in_any_order_of_the_records():
-    runs = [*compared("a", 0.8), *compared("b", 0.5, task="text"), make_record("primal")]
-    found, again = (files(of(order), latex=True) for order in (runs, runs[::-1]))
-    assert found == again
 
 
 HOSTILE = (

@@ -88,10 +88,6 @@ class Unmasked(Split):
         return replace(super().gather(examples, length), mask=None)
 
 
-def at(positions):
-    return lambda s: torch.as_tensor(positions).expand(len(s), 1)
-
-
 def unseeded(task, name):
     return Good.load(task if name != "test" else replace(task, seed=1), name)
 
@@ -111,7 +107,10 @@ faulty("distinct splits", load=lambda self, name: Good.load(self, name.replace("
 faulty("targets in range", load=replaced(targets=lambda s: s.targets + 1))
 faulty("targets in range", load=replaced(targets=lambda s: s.targets - 1))
 for place in (7, -1):
-    column = {"target_positions": at(place), "targets": lambda s: s.targets[:, None]}
+    column = {
+        "target_positions": lambda s, place=place: torch.full((len(s), 1), place),
+        "targets": lambda s: s.targets[:, None],
+    }
     faulty("targets in range", load=replaced(**column))
 faulty("tokens in range", load=replaced(sequences=lambda s: s.sequences + 1))
 faulty("tokens in range", load=replaced(sequences=lambda s: s.sequences.float() * torch.nan))

@@ -32,11 +32,11 @@ def plain(tmp_path) -> Path:
 
 
 @pytest.fixture
-def published(tmp_path) -> Path:
+def published(plain) -> Path:
+    folder = plain.rename(plain.with_name("train")).parent
     for name in ("cat", "dog"):
-        fill(tmp_path / "published" / "train" / name, 10)
-        fill(tmp_path / "published" / "val" / name, 3)
-    return tmp_path / "published"
+        fill(folder / "val" / name, 3)
+    return folder
 
 
 def names(split: Any) -> list[str]:
@@ -100,14 +100,6 @@ def test_a_folder_test_of_classes_is_test_and_validation_is_then_dev(published, 
     assert {n.split("/")[0] for n in names(splits["dev"])} == {name if len(test) > 1 else "train"}
 
 
-def test_classes_named_by_numbers_are_in_the_order_of_the_numbers(tmp_path):
-    for name in ("0", "10", "2"):
-        fill(tmp_path / name, 3)
-    task = create("image-folder", path=str(tmp_path))
-    assert [task.class_name(i) for i in range(3)] == ["0", "2", "10"]
-    assert names(task.load("test"))[1].startswith("2/")
-
-
 def test_hidden_files_are_ignored_and_a_name_may_be_no_utf8(plain):
     for name in ("._00.jpg", ".hidden.png"):
         (plain / "cat" / name).write_bytes(b"resource fork")
@@ -124,38 +116,26 @@ def test_hidden_files_are_ignored_and_a_name_may_be_no_utf8(plain):
     assert shown - before == {r"cat/caf\xe9.jpg"}
 
 
-def image(name: str, content: bytes = b""):
-    return lambda folder: (folder / name).write_bytes(content)
+REJECTED = [
+    ("plain", lambda folder: fill(folder / "cat/more", 3)),
+    ("plain", lambda folder: fill(folder / "emu", 2)),
+    ("plain", lambda folder: (folder / "emu").mkdir()),
+    ("plain", lambda folder: (folder / "cat/up").symlink_to(folder)),
+    ("plain", lambda folder: (folder / "cat/a.png").symlink_to(folder / "cat/a.png")),
+    ("plain", lambda folder: (folder / "emu").symlink_to(folder / "none")),
+    ("plain", lambda folder: (folder / "x.jpg").touch()),
+    ("plain", lambda folder: (folder / "cat/a.TIFF").touch()),
+    ("plain", lambda folder: (folder / "cat").rename(folder / "\udce9")),
+    ("plain", lambda folder: (folder / "cat").rename(folder / "dog ")),
+    ("plain", lambda folder: (folder / "cat").rename(folder / ".cat")),
+    ("published", lambda folder: fill(folder / "train/cow", 3)),
+    ("published", lambda folder: fill(folder / "val/cow", 3)),
+    ("published", lambda folder: (folder / "val").rename(folder / "old")),
+    ("published", lambda folder: fill(folder / "test/cat", 3)),
+]
 
 
-def link(name: str, target: str):
-    return lambda folder: (folder / name).symlink_to(folder / target)
-
-
-def renamed(name: str, new: str):
-    return lambda folder: (folder / name).rename(folder / new)
-
-
-def full(name: str, count: int = 3):
-    return lambda folder: fill(folder / name, count)
-
-
-REJECTED = {
-    "plain": [
-        full("cat/more"), link("cat/up", "."), link("cat/a.png", "cat/a.png"), link("emu", "none"),
-        image("x.jpg"), renamed("cat", "\udce9"), renamed("cat", "dog "), image("cat/a.TIFF"),
-        full("emu", 2), full("emu", 0), renamed("cat", ".cat"),
-    ],
-    "published": [
-        full("train/cow"), full("val/cow"), renamed("val", "old"), full("test/cat"),
-    ],
-}  # fmt: skip
-"""Changes of folders."""
-
-
-@pytest.mark.parametrize(
-    ("start", "change"), [(start, change) for start in REJECTED for change in REJECTED[start]]
-)
+@pytest.mark.parametrize(("start", "change"), REJECTED)
 def test_no_image_is_left_out_in_silence(request, start, change):
     folder = request.getfixturevalue(start)
     change(folder)
@@ -165,7 +145,6 @@ def test_no_image_is_left_out_in_silence(request, start, change):
 
 @pytest.mark.parametrize("options", [
     {"path": "nowhere"}, {"size": 30, "patch": 16}, {"size": 4, "patch": 2}, {"dev": 0.0},
-    {"seed": -1},
 ])  # fmt: skip
 def test_an_option_out_of_range_is_rejected(plain, options):
     with one_line(next("{}={}".format(*of) for of in options.items())):
@@ -180,12 +159,11 @@ def palette(image: Image.Image) -> Image.Image:
 
 RED = Image.new("RGB", (5, 4), (250, 20, 20))
 PIXELS = {
-    "RGB": (RED, "JPEG", (250, 20, 20)), "grey": (RED.convert("L"), "JPEG", (89, 89, 89)),
+    "grey": (RED.convert("L"), "JPEG", (89, 89, 89)),
     "CMYK": (RED.convert("CMYK"), "JPEG", (250, 20, 20)),
     "palette with transparency": (palette(RED), "PNG", (250, 20, 20)),
-    "one bit": (Image.new("1", (5, 4), 1), "PNG", (255, 255, 255)),
     "transparent": (RED.convert("RGBA"), "WEBP", (250, 20, 20)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", PIXELS)
@@ -193,18 +171,11 @@ def test_every_image_is_decoded_in_colour(tmp_path, what):
     # ImageNet has grey and CMYK images, and a PNG file with the suffix of the others.
     original, form, expected = PIXELS[what]
     original.save(tmp_path / "one.JPEG", form)
-    image = decode(tmp_path / "one.JPEG")
-    assert (image.mode, image.size) == ("RGB", (5, 4))
-    assert np.abs(np.asarray(image).astype(int) - expected).max() <= 3
+    image = np.asarray(decode(tmp_path / "one.JPEG")).astype(int)
+    assert image.shape == (4, 5, 3) and np.abs(image - expected).max() <= 3
 
 
-def test_16_bits_of_grey_are_scaled_to_8(tmp_path):
-    levels = np.arange(2**16, dtype=np.uint16).reshape(256, 256)
-    Image.fromarray(levels).save(tmp_path / "a.png")
-    assert (np.asarray(decode(tmp_path / "a.png")) == np.arange(256)[:, None, None]).all()
-
-
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
 def test_a_photograph_is_turned_and_the_first_frame_of_an_animation_read(tmp_path, form):
     image, exif = Image.new("RGB", (64, 32)), Image.Exif()
     image.paste((255, 255, 255), (0, 0, 32, 32))
@@ -217,6 +188,9 @@ def test_a_photograph_is_turned_and_the_first_frame_of_an_animation_read(tmp_pat
         frames = [Image.new("RGB", (8, 8), (level,) * 3) for level in (0, 250)]
         frames[0].save(tmp_path / "a.png", form, save_all=True, append_images=frames[1:])
         assert np.asarray(decode(tmp_path / "a.png")).max() == 0
+        # 16 bits of grey are scaled to 8.
+        Image.fromarray(np.arange(0, 2**16, 128, dtype=np.uint16)[None]).save(tmp_path / "b.png")
+        assert (np.asarray(decode(tmp_path / "b.png"))[0] == np.arange(512)[:, None] // 2).all()
 
 
 def test_a_damaged_file_is_one_clear_line(published):

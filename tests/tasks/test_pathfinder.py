@@ -1,34 +1,20 @@
 """Pathfinder: its discs and its classes. `DIGESTS` of test_synthetic.py fixes its images."""
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
-from tasks.lra.pathfinder import Drawing, Pathfinder
+from tasks.lra.pathfinder import Pathfinder
 
 pytestmark = pytest.mark.slow  # numba compiles the kernels for ten to twenty seconds
 
 
-@pytest.fixture(scope="module")
-def drawings() -> list[Drawing]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(Pathfinder().draw, range(1000)))
-
-
-def test_both_discs_are_visible_at_their_positions(drawings):
-    for drawing in drawings:
+def test_both_discs_are_visible_and_the_class_is_whether_they_are_on_one_snake():
+    undetermined = 0
+    for drawing in map(Pathfinder().draw, range(300)):
         levels = np.pad(drawing.pixels, 2).astype(int)
         for y, x in drawing.discs:
             # Two by two bright pixels: a paddle has no such square.
             assert levels[y + 1 : y + 3, x + 1 : x + 3].min() > 150
-        assert not (drawing.discs[0] == drawing.discs[1]).all()
-
-
-def test_the_class_is_whether_both_discs_are_on_one_snake(drawings):
-    undetermined = 0
-    for drawing in drawings:
         snakes = drawing.paddles[:28].reshape(2, 14, 3)[:, :, :2].tolist()
         tails, heads = [snake[0] for snake in snakes], [snake[-1] for snake in snakes]
         origin, terminal = drawing.discs.tolist()
@@ -37,7 +23,7 @@ def test_the_class_is_whether_both_discs_are_on_one_snake(drawings):
             undetermined += 1
         else:
             assert drawing.target == (tails.index(origin) == heads.index(terminal))
-    assert undetermined <= 10
+    assert undetermined <= 5
 
 
 def test_a_repeated_image_is_replaced(monkeypatch):

@@ -87,13 +87,6 @@ def induced(sequence, task):
     return [sequence[position + 1] - 2]
 
 
-def recalled(sequence, task):
-    tokens = sequence[: 2 * task.pairs]
-    pairs = dict(zip(tokens[::2], tokens[1::2], strict=True))
-    assert len(pairs) == len(set(pairs.values())) == task.pairs
-    return pairs
-
-
 def queried(split):
     columns = split.sequences, split.target_positions, split.targets
     return zip(*(column.tolist() for column in columns), strict=True)
@@ -135,16 +128,15 @@ SOLVERS = {
 }
 
 SETTINGS = [
-    ("copying", {}), ("copying", {"max_len": 9, "count": 4, "symbols": 3}),
-    ("selective-copying", {}), ("selective-copying", {"max_len": 300, "count": 5, "symbols": 40}),
-    ("selective-copying", {"max_len": 2048, "count": 256}), ("compression", {}),
-    ("compression", {"max_len": 2, "symbols": 3}), ("induction", {}),
+    ("copying", {"max_len": 9, "count": 4, "symbols": 3}),
+    ("selective-copying", {"max_len": 300, "count": 5, "symbols": 40}),
+    ("selective-copying", {"max_len": 512, "count": 64}),
+    ("compression", {}), ("compression", {"max_len": 2, "symbols": 3}),
     ("induction", {"max_len": 3, "symbols": 2}), ("induction", {"max_len": 64, "specials": 4}),
-    ("induction", {"max_len": 9, "symbols": 3, "specials": 4}), ("adding", {}),
-    ("adding", {"max_len": 3, "levels": 2}), ("adding", {"levels": 200}), ("majority", {}),
+    ("adding", {"max_len": 3, "levels": 2}), ("adding", {"levels": 200}),
     ("majority", {"symbols": 5, "max_len": 31}), ("histogram", {}),
-    ("histogram", {"max_len": 9, "symbols": 200, "most": 20}), ("parity", {}),
-    ("parity", {"train_len": 7, "max_len": 7}),
+    ("histogram", {"max_len": 9, "symbols": 200, "most": 20}),
+    ("parity", {}), ("parity", {"train_len": 7, "max_len": 7}),
     ("modular-addition", {"symbols": 3, "train_len": 5, "max_len": 9}), ("s3", {}),
     ("a5", {"max_len": 40}),
 ]  # fmt: skip
@@ -170,28 +162,6 @@ def test_an_independent_solver_finds_every_answer(name, options, part):
         if isinstance(task, WordProblem) and part == "test":  # asks behind the length of train
             actual = actual[task.train_len % task.max_len :]
         assert actual == (pytest.approx(target, abs=1e-6) if name == "adding" else target)
-
-
-@pytest.mark.parametrize("options", [
-    {}, {"max_len": 512, "pairs": 64}, {"max_len": 512, "pairs": 64, "vocabulary": 520},
-    {"pairs": 2, "vocabulary": 6}, {"filler": "random"},
-    {"max_len": 512, "pairs": 64, "vocabulary": 520, "filler": "random"},
-    {"pairs": 2, "vocabulary": 6, "filler": "random"},
-])  # fmt: skip
-def test_the_target_of_every_query_of_mqar_is_the_value_of_its_key(options):
-    task, split = draw("mqar", **options)
-    for sequence, target_positions, target in queried(split):
-        pairs = recalled(sequence, task)
-        queries = [sequence[position] for position in target_positions]
-        assert sorted(queries) == sorted(pairs)
-        assert [pairs[query] - task.classes for query in queries] == target
-        assert min(target_positions) >= 2 * task.pairs and len(set(target_positions)) == task.pairs
-        assert all(1 <= key < task.classes <= value for key, value in pairs.items())
-        later = sequence[2 * task.pairs :]
-        assert not {*later} & {*pairs.values()}
-        assert sum(token in pairs for token in later) == task.pairs
-        others = {token for token in later if token not in pairs}
-        assert others == {0} if task.filler == "zero" else 0 not in others
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -221,12 +191,15 @@ def test_recall_mixes_its_rungs_in_their_shares_and_probes_each_alone(split):
 
 
 @pytest.mark.parametrize(("name", "options"), [
-    ("fuzzy-recall", {}), ("noisy-recall", {}), ("noisy-recall", {"noise": 0.8}),
+    ("noisy-recall", {}),
     ("fuzzy-recall", {"vocabulary": 40, "noise": 0.3, "noise_tokens": 9, "max_len": 90}),
 ])  # fmt: skip
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_the_answers_of_recall_of_motifs_are_the_values_of_keys_before(name, options, split):
     task, found = draw(name, split, test=200, **options)
+    if split == "test":  # and no baseline reads the answer behind the query
+        actual = compute(task, {name: task.load(name) for name in SPLITS})
+        assert len(actual) >= 4 and max(actual.values()) < 0.4
     noise, repeated = task.vocabulary - task.noise_tokens, 0
     ends = 1, 1 + (noise - 1) // 2, noise  # of the padding, the keys and the values
     for sequence, target in zip(found.sequences.tolist(), found.targets.tolist(), strict=True):
@@ -267,32 +240,22 @@ def test_entries_without_a_target_do_not_count_in_baselines():
     assert actual["chance"] == 1 / 128
 
 
-@pytest.mark.parametrize(("name", "at_most"), [("fuzzy-recall", 0.35), ("noisy-recall", 0.4)])
-def test_no_baseline_of_recall_of_motifs_reads_the_answer_behind_the_query(name, at_most):
-    task, _ = draw(name, train=600, test=300)
-    actual = compute(task, {split: task.load(split) for split in SPLITS})
-    assert len(actual) >= 4 and max(actual.values()) < at_most
-
-
 def test_a_query_of_mqar_does_not_give_its_pair_away():
     # Up to mqar@3 its rank gave 28 %, and its position 29 %.
-    task, _ = draw("mqar", max_len=64, pairs=4, vocabulary=32, train=40_000, test=10_000)
+    task, _ = draw("mqar", max_len=64, pairs=4, vocabulary=32, train=10_000, test=10_000)
     actual = compute(task, {name: task.load(name) for name in SPLITS})
     for name in ("rank", "position", "rank and position"):
         assert actual[f"by {name} of the query"] == pytest.approx(0.25, abs=0.008)
 
 
-def test_a_number_within_the_tolerance_is_correct_and_the_mean_is_a_baseline():
-    task, split = draw("adding", test=2000)
+def test_a_number_within_the_tolerance_is_correct():
+    _, split = draw("adding")
     # Hochreiter and Schmidhuber's 0.04 is an error of half the sum.
     assert split.answers == Number(2 * 0.04)
     near, off = torch.tensor([[0.5], [0.5]]), torch.tensor([0.57, 0.59])
     assert split.answers.correct(near, off).tolist() == [True, False]
     assert split.answers.loss(near, off) == pytest.approx((0.07**2 + 0.09**2) / 2)
-    actual = compute(task, {name: task.load(name) for name in SPLITS})
     assert split.answers.baselines(torch.tensor([0.9]), torch.tensor([0.5]), 1) == {"mean": 0.0}
-    # The sum of two uniform numbers is within 0.08 of its mean with probability 0.1536.
-    assert actual["mean"] == pytest.approx(0.1536, abs=0.03)
 
 
 def test_the_last_value_of_a_key_that_is_overwritten_is_its_target():

@@ -7,7 +7,6 @@ import io
 import json
 import lzma
 import os
-from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -17,10 +16,8 @@ import torch
 
 from tasks import create
 from tasks.contract import SPLITS
-from tasks.rows import files_of, read_rows
 from tests.conftest import one_line
 from tests.tasks.conftest import require_conformance
-from zoo.registry import UserError
 
 
 def write(path: Path, rows, head=("text", "label")) -> str:
@@ -103,13 +100,6 @@ def test_every_split_has_a_text_of_every_class_whatever_the_shares(tmp_path):
         assert [task.load(name).targets.bincount().tolist() for name in SPLITS] == [[1, 1, 1]] * 3
 
 
-def test_a_split_column_is_used_as_it_is(tmp_path):
-    rows = [(f"{i}", "ab"[i % 2], SPLITS[i % 3]) for i in range(12)]
-    path = write(tmp_path / "my.csv", rows, ("body", "class", "part"))
-    expected = {name: [(t, label) for t, label, part in rows if part == name] for name in SPLITS}
-    assert content(create("table", path=path, text="body", label="class", split="part")) == expected
-
-
 PLAIN = [(f"{i}", "ab"[i % 2]) for i in range(8)]
 PARTS = ["train", "dev"] * 2 + ["train", "test"] * 2
 
@@ -130,28 +120,23 @@ def test_a_table_that_cannot_be_used_is_one_line(tmp_path, rows, options):
         create("table", path=path, **options).load("train")
 
 
-@pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
-def test_dev_has_several_names_and_is_a_share_of_train_where_none_is_given(tmp_path, name):
-    def numbers(parts) -> list[list[int]]:
-        rows = [(f"{i}", "ab"[i // 2 % 2], parts[i % len(parts)]) for i in range(12)]
-        path = write(tmp_path / "my.csv", rows, ("text", "label", "part"))
-        found = content(create("table", path=path, split="part"))
-        return [[int(text) % len(parts) for text, _ in part] for part in found.values()]
-
-    assert numbers(("train", name, "test")) == [[0] * 4, [1] * 4, [2] * 4]
-    assert numbers(("train", "test")) == [[0] * 4, [0] * 2, [1] * 6]
-
-
-def test_a_missing_file_a_folder_or_a_pipe_is_one_line(tmp_path):
+def test_a_missing_file_or_a_pipe_is_one_line(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
-    (tmp_path / "folder.csv").mkdir()
-    for name in ("none.csv", "pipe.csv", "folder.csv", "x" * 300 + ".csv"):
+    for name in ("none.csv", "pipe.csv", "x" * 300 + ".csv"):
         with one_line(name):
             create("table", path=str(tmp_path / name))
 
 
-def categories(arrow):
-    return None, arrow.dictionary(arrow.int8(), arrow.string())
+def test_a_split_column_is_used_and_without_dev_a_share_of_train(tmp_path):
+    def numbers(*parts) -> list[list[int]]:
+        rows = [(f"{i}", "ab"[i // 2 % 2], parts[i % len(parts)]) for i in range(12)]
+        path = write(tmp_path / "my.csv", rows, ("body", "class", "part"))
+        task = create("table", path=path, text="body", label="class", split="part")
+        return [[int(text) % len(parts) for text, _ in part] for part in content(task).values()]
+
+    for name in ("validation", "valid", "val", "dev"):
+        assert numbers("train", name, "test") == [[0] * 4, [1] * 4, [2] * 4]
+    assert numbers("train", "test") == [[0] * 4, [0] * 2, [1] * 6]
 
 
 TEXTS, AB = [f"t{i}" for i in range(6)], ["a", "b"] * 3
@@ -159,19 +144,17 @@ SIMILAR = [(text, "a") for text in ("2020-01-01", "007", "NaN", "\u2028")]
 TOKENS = [[i, 300, 7] for i in range(6)]
 
 QUOTED = [('"x', "a"), ('y"', "b"), ('"', "a")]
-ODD = [(t, "01") for t in ("007", "1.0", "1e3", "NA", "null", "nan", "None", "True")]
+ODD = [(t, "01") for t in ("007", "1.0", "1e3", "NA", "null", "None", "True", "#\\n")]
 
 READ = {
     "a byte-order mark": (".csv", lambda: b"\xef\xbb\xbf" + lines(), []),
     "a byte-order mark before JSON": (".jsonl", lambda: b"\xef\xbb\xbf" + objects(), []),
     "CR alone": (".csv", lambda: lines(("x", "a"), end="\r"), [("x", "a")]),
     "CRLF and empty lines": (".csv", lambda: lines(end="\r\n\r\n"), []),
-    "no last line end": (".tsv", lambda: lines(separator="\t").rstrip(), []),
     "a long cell": (".csv", lambda: lines(("x" * 200_000, "a")), [("x" * 512, "a")]),
     "NUL in a text": (".csv", lambda: lines(("x\0y", "a")), [("x\0y", "a")]),
     "a quoted line break": (".csv", lambda: lines(('"x,\n""y"""', "b")), [('x,\n"y"', "b")]),
     "quotation marks in TSV": (".tsv", lambda: lines(*QUOTED, separator="\t"), QUOTED),
-    "a backslash and a comment sign": (".csv", lambda: lines(("#\\n", "a")), [("#\\n", "a")]),
     "texts that look like others": (".tsv", lambda: lines(*ODD, separator="\t"), ODD),
     "gzip": (".csv.gz", lambda: gzip.compress(lines()), []),
     "xz": (".tsv.xz", lambda: lzma.compress(lines(separator="\t")), []),
@@ -180,11 +163,10 @@ READ = {
         ".ndjson", lambda: objects(*({"text": t, "label": a} for t, a in SIMILAR)), SIMILAR
     ),
     "unused keys": (".jsonl", lambda: objects({"text": "x", "label": "a", "n": [1]}), [("x", "a")]),
-    "binary texts": (".parquet", lambda: parquet([t.encode() for t in TEXTS], AB), []),
-    "large texts": (
-        ".parquet", lambda: parquet(TEXTS, AB, kinds=lambda pa: (pa.large_string(), None)), []
-    ),
-    "categories": (".parquet", lambda: parquet(TEXTS, AB, kinds=categories), []),
+    "binary texts and categories": (".parquet", lambda: parquet(
+        [t.encode() for t in TEXTS], AB,
+        kinds=lambda pa: (pa.large_binary(), pa.dictionary(pa.int8(), pa.string())),
+    ), []),
 }  # fmt: skip
 
 
@@ -201,13 +183,14 @@ def test_an_odd_file_is_read_as_it_was_written(tmp_path, what):
     (["2", "10", "x"], ["10", "2", "x"]), (["1_0", "2", "3"], ["1_0", "2", "3"]),
     ([2, 10, -1], ["-1", "2", "10"]), ([True, False], ["False", "True"]),
     ([2.0, 10.0, 0.5], ["0.5", "2.0", "10.0"]),
-    ([date(2020, 1, 2), date(2019, 1, 1)], ["2019-01-01", "2020-01-02"]),
 ])  # fmt: skip
 def test_labels_are_read_as_texts_and_numbers_are_in_their_own_order(tmp_path, labels, names):
     values = labels * 3
     texts = [f"t{i}" for i in range(len(values))]
-    (tmp_path / "my.parquet").write_bytes(parquet(texts, values))
-    task = create("table", path=str(tmp_path / "my.parquet"))
+    rows = zip(texts, values, strict=True)
+    text = "\n".join(json.dumps({"text": text, "label": label}) for text, label in rows)
+    (tmp_path / "my.jsonl").write_text(text)
+    task = create("table", path=str(tmp_path / "my.jsonl"))
     assert [task.class_name(target) for target in range(task.classes)] == names
     found = {text: label for part in content(task).values() for text, label in part}
     assert found == dict(zip(texts, map(str, values), strict=True))
@@ -233,22 +216,13 @@ def test_lists_of_integers_are_tokens(tmp_path, suffix, make):
     assert sorted(t for s in splits for i in range(2) for t in task.show(s, i)) == [
         f"{i} 300 7" for i in range(6)
     ]
-    given = create("table", path=str(path), tokens=50_000)
-    assert given.vocabulary == 50_001 and given.load("dev").sequences.dtype == torch.int32
+    kinds = ((32_767, torch.int16), (32_768, torch.int32))  # the smallest for tokens and padding
+    for count, kind in kinds:
+        given = create("table", path=str(path), tokens=count)
+        assert given.vocabulary == count + 1 and given.load("dev").sequences.dtype == kind
     assert create("table", path=str(path), max_len=2).load("dev").sequences.shape[1] == 2
     with one_line("tokens=300", path):
         create("table", path=str(path), tokens=300)
-
-
-@pytest.mark.parametrize(("largest", "dtype"), [
-    (254, torch.uint8), (255, torch.int16), (32_766, torch.int16), (32_767, torch.int32),
-])  # fmt: skip
-def test_tokens_are_in_the_smallest_type_that_holds_them(tmp_path, largest, dtype):
-    (tmp_path / "my.parquet").write_bytes(parquet([[i, largest] for i in range(6)], AB))
-    task = create("table", path=str(tmp_path / "my.parquet"), max_len=2)
-    splits = [task.load(name) for name in SPLITS]
-    assert {split.sequences.dtype for split in splits} == {dtype}
-    assert {row[1] for split in splits for row in split.sequences.tolist()} == {largest + 1}
 
 
 REJECTED = [
@@ -290,17 +264,16 @@ def test_an_odd_file_that_cannot_be_read_is_one_line(tmp_path, suffix, make):
         create("table", path=str(path), quoted="quoted" in path.name)
 
 
-def shard(folder: Path, name: str, numbers) -> None:
-    folder.mkdir(exist_ok=True)
-    texts, labels = zip(*((f"t{i}", "ab"[i % 2]) for i in numbers), strict=True)
-    (folder / name).write_bytes(parquet(texts, labels))
+def shard(path: Path, numbers) -> None:
+    path.parent.mkdir(exist_ok=True)
+    write(path, [(f"t{i}", "ab"[i % 2]) for i in numbers])
 
 
 def test_a_folder_of_shards_is_one_table_and_its_digest_is_of_all(tmp_path):
-    shard(tmp_path / "all", "0.parquet", range(40))
-    shard(tmp_path / "part", "a.parquet", range(25))
-    shard(tmp_path / "part", "b.parquet", range(25, 40))
-    for name in ("README.md", "._a.parquet", ".cache"):
+    shard(tmp_path / "all" / "0.csv", range(40))
+    shard(tmp_path / "part" / "a.csv", range(25))
+    shard(tmp_path / "part" / "b.csv", range(25, 40))
+    for name in ("README.md", "._a.csv", ".cache"):
         (tmp_path / "part" / name).write_bytes(b"\0\1")
     (tmp_path / "part" / ".git").mkdir()
 
@@ -310,17 +283,16 @@ def test_a_folder_of_shards_is_one_table_and_its_digest_is_of_all(tmp_path):
 
     before = digests("all")
     assert digests("part") == before
-    shard(tmp_path / "part", "b.parquet", [*range(25, 39), 41])
+    shard(tmp_path / "part" / "b.csv", [*range(25, 39), 41])
     assert digests("part") != before
 
 
-@pytest.mark.parametrize("dev", ["dev", "validation", "val", None])
+@pytest.mark.parametrize("dev", ["validation", None])
 def test_files_named_as_splits_are_the_splits(tmp_path, dev):
-    shard(tmp_path / "data", "train-00000-of-00002.parquet", range(20))
-    shard(tmp_path / "data", "train-00001-of-00002.parquet", range(20, 40))
-    shard(tmp_path / "data", "test-00000-of-00001.parquet", range(100, 110))
-    if dev:
-        shard(tmp_path / "data", f"{dev}.parquet", range(60, 64))
+    files = {"train-00000-of-00002": range(20), "train-00001-of-00002": range(20, 40),
+             "test-00000-of-00001": range(100, 110)}  # fmt: skip
+    for name, numbers in (files | ({dev: range(60, 64)} if dev else {})).items():
+        shard(tmp_path / "data" / f"{name}.csv", numbers)
     found = content(create("table", path=str(tmp_path / "data")))
     numbers = {name: {int(text[1:]) for text, _ in part} for name, part in found.items()}
     assert numbers["test"] == {*range(100, 110)}
@@ -329,10 +301,8 @@ def test_files_named_as_splits_are_the_splits(tmp_path, dev):
 
 
 FOLDERS = [
-    [], ["a.parquet", "more/b.parquet"], ["a.parquet", "a.csv"],
-    ["train.parquet", "test.parquet", "unlabelled.parquet"],
-    ["train.parquet", "val.parquet", "dev.parquet", "test.parquet"],
-    ["train.parquet", "validation.parquet"], ["a.parquet", "tokens.parquet"],
+    [], ["a.csv", "more/b.csv"], ["a.csv", "a.tsv"], ["train.csv", "test.csv", "unlabelled.csv"],
+    ["train.csv", "val.csv", "dev.csv", "test.csv"], ["train.csv", "validation.csv"],
 ]  # fmt: skip
 
 
@@ -340,19 +310,15 @@ FOLDERS = [
 def test_a_folder_that_is_no_table_is_one_line(tmp_path, names):
     (tmp_path / "data").mkdir()
     for i, name in enumerate(names):
-        shard((tmp_path / "data" / name).parent, Path(name).name, range(10 * i, 10 * i + 10))
-    if "tokens.parquet" in names:  # after texts
-        (tmp_path / "data" / "tokens.parquet").write_bytes(parquet(TOKENS, AB))
+        shard(tmp_path / "data" / name, range(10 * i, 10 * i + 10))
     with one_line(tmp_path / "data"):
         create("table", path=str(tmp_path / "data")).load("train")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["wide.csv", "wide.jsonl"])
 def test_a_table_of_very_many_columns_is_rejected_in_a_short_line(tmp_path, name):
-    columns = [f"c{n}" for n in range(200_000)]
+    columns = [f"c{n}" for n in range(50_000)]  # in a time that does not grow with their square
     rows = {".csv": ",".join(columns), ".jsonl": json.dumps(dict.fromkeys(columns, 1))}
     (path := tmp_path / name).write_text(rows[path.suffix] + "\n")
-    with pytest.raises(UserError, match="and 199980 more") as raised:
-        read_rows(files_of(str(path)), ("text", "label", ""), True)
-    assert len(str(raised.value)) < 1000
+    with one_line(path, "and 49980 more"):
+        create("table", path=str(path))

@@ -91,21 +91,14 @@ def continued(lengths, marked, shift=0) -> dict[str, np.ndarray]:
 
 def test_marks_of_ends_that_contradict_the_next_observations_are_rejected(tmp_path):
     lengths = (40, 25, 35)
-    whole = read(save(tmp_path / "a.hdf5", continued(lengths, lengths)))
-    assert whole.lengths.tolist() == [*lengths]
+    for halved in ("observations", "next_observations"):
+        content = continued(lengths, lengths)
+        content[halved] = content[halved].astype(np.float16)
+        assert read(save(tmp_path / "a.hdf5", content)).lengths.tolist() == [*lengths]
     # Two episodes would be one, and a mark is one step early.
     for marked, shift in (((65, 35), 0), (lengths, -1), ((100,), 0)):
         with one_line("next_observations of step 39"):
             read(save(tmp_path / "b.hdf5", continued(lengths, marked, shift)))
-
-
-@pytest.mark.parametrize("halved", [("observations",), ("next_observations",), ()])
-def test_next_observations_may_be_of_another_precision_or_of_the_next_episode(tmp_path, halved):
-    content = continued((3, 2), (3, 2))
-    content["next_observations"][:-1] = content["observations"][1:]
-    for name in halved:
-        content[name] = content[name].astype(np.float16)
-    assert read(save(tmp_path / "a.hdf5", content)).lengths.tolist() == [3, 2]
 
 
 def test_damaged_missing_and_foreign_files_are_rejected(tmp_path):
@@ -136,30 +129,20 @@ def virtual_array(file, other):
     file.create_virtual_dataset("rewards", layout)
 
 
-@pytest.mark.parametrize("refer", [link, storage, virtual_array])
-def test_numbers_of_another_file_are_never_read(tmp_path, refer):
+def huge(file, other):  # beyond the memory of the machine
+    file.create_dataset("rewards", (2**50,), "f8", chunks=(2**20,))
+
+
+@pytest.mark.parametrize(("refer", "word"), [
+    (link, "link"), (storage, "other files"), (virtual_array, "other files"), (huge, "memory"),
+])  # fmt: skip
+def test_numbers_of_another_file_or_beyond_the_memory_are_never_read(tmp_path, refer, word):
     other = save(tmp_path / "other.hdf5", arrays())
     path = save(tmp_path / "a.hdf5", {n: v for n, v in arrays().items() if n != "rewards"})
     with h5py.File(path, "a") as file:
         refer(file, other)
-        assert file["rewards"].shape == (5,)  # h5py alone would read it
-    with one_line(path):
-        read(path)
-
-
-def test_a_link_within_the_file_is_followed(tmp_path):
-    content = arrays()
-    path = save(tmp_path / "a.hdf5", {"group/inner": content.pop("rewards"), **content})
-    with h5py.File(path, "a") as file:
-        file["rewards"] = h5py.SoftLink("/group/inner")
-    assert len(read(path).rewards) == 5
-
-
-def test_an_array_beyond_the_memory_of_the_machine_is_rejected_before_it_is_read(tmp_path):
-    path = save(tmp_path / "a.hdf5", {n: v for n, v in arrays().items() if n != "rewards"})
-    with h5py.File(path, "a") as file:
-        file.create_dataset("rewards", (2**50,), "f8", chunks=(2**20,))  # of the default value
-    with one_line("rewards", "memory"):
+        assert len(file["rewards"]) >= 5  # h5py alone would read it
+    with one_line(path, word):
         read(path)
 
 
