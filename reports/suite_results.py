@@ -193,7 +193,8 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
         usual_positions = (
             runs["attention"].isin(question.rotary).map({True: "rotary", False: question.positions})
         )
-        same &= ~of_question | (runs["model.positions"] == usual_positions)
+        found = runs.get("model.positions", usual_positions)
+        same &= ~of_question | (found == usual_positions)
         for path in usual.keys() & {*runs}:
             is_alone = of_question & (runs["attention"] == path.partition(".")[0])
             alone = runs.loc[is_alone, ["overrides", path]]
