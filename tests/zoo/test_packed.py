@@ -97,8 +97,20 @@ def test_functions_of_queries_keys_and_values_take_segments():
         zoo.functional.softmax(q, k[:, :, :5], v[:, :, :5], segments=SEGMENTS)
 
 
-def test_a_state_that_grows_is_continued_by_rows_of_one_sequence_or_of_several_each():
-    layer, several = create(causal=True), torch.tensor([[0, 0, 1, 1], [0, 0, 0, 0]])
-    _, state = layer.prefill(tokens(2, 9))
-    with pytest.raises(zoo.Unsupported, match="a state that grows"):
-        layer.prefill(tokens(2, 4), None, state, several)
+@pytest.mark.parametrize("name", ["softmax", "delta"])
+def test_a_state_is_continued_by_rows_of_one_sequence_or_of_several(name):
+    layer, x = create(name, causal=True), tokens(2, 9)
+    _, state = layer.prefill(x)
+    one, several = torch.zeros(2, 4, dtype=torch.long), torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
+    tail = tokens(2, 4) * 2
+    expected = layer.prefill(tail, None, state)
+    torch.testing.assert_close(layer.prefill(tail, None, state, one), expected)
+    _, (*_, last) = layer.prefill(tail, None, state, several)
+    assert len(last) == 2
+    if name == "softmax":  # caches of both would differ in length
+        with pytest.raises(zoo.Unsupported, match="a state that grows"):
+            layer.prefill(tail, None, state, torch.cat([one[:1], several[1:]]))
+    else:
+        both = layer.prefill(tail, None, state, torch.cat([one[:1], several[1:]]))
+        torch.testing.assert_close(both[0][0], expected[0][0])
+        torch.testing.assert_close([part[0] for part in both[1]], [p[0] for p in expected[1]])
