@@ -9,7 +9,7 @@ from harness.records.frame import costs as published
 from harness.records.frame import of_costs
 from harness.records.suites import find
 from reports import cost, layer_costs
-from reports.layer_costs import crossover, exponent
+from reports.layer_costs import crossover, exponent, with_compositions
 from tests.conftest import ROOT
 from tests.reports.conftest import changed, snapshot
 from tests.reports.conftest import make_cost as record
@@ -170,3 +170,18 @@ def test_the_figure_has_seconds_of_one_day():
         "ratio": [1.0, 2.0, 1.5, math.nan],
     })  # fmt: skip
     assert cost._of_one_day(sweep)["sample_seconds"].tolist() == [1.0, 2.0, 1.5, 7.0]
+
+
+def test_a_composition_without_costs_has_the_mean_over_its_layers():
+    found = pd.DataFrame([
+        {"row": row, "pass": "train", "length": length, "ratio": ratio, "label": row}
+        for row, ratios in {"a": (1.0, 0.5), "b": (0.2, 0.1), "c": (0.4,)}.items()
+        for length, ratio in zip((1024, 4096), ratios, strict=False)
+    ])  # fmt: skip
+    rows = {"a": "a", "a+b": "a+b", "b+c": "b+c", "b*3+a": "b*3+a", "c+d": "c+d"}
+    every = with_compositions(found, rows, depth=4).set_index(["row", "length"])["ratio"]
+    assert every["a+b"].to_dict() == pytest.approx({1024: 0.8, 4096: 0.4})  # three layers of four
+    assert every["b*3+a"].to_dict() == pytest.approx({1024: 0.4, 4096: 0.2})
+    # A length that a layer lacks has no mean, and a layer without costs none at all.
+    assert every["b+c"].to_dict() == pytest.approx({1024: 0.25}) and "c+d" not in every
+    assert with_compositions(found, {"a": "a"}, depth=2) is found
