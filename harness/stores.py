@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import pandas as pd
-
-from harness.records.cost import CostRecord
-from harness.records.frame import of_baselines, of_costs, of_records
-from harness.records.record import Record
-from harness.records.store import BaselineStore, Broken, CostStore, Store, require_folder
-from tasks import BASELINES_VERSION
 from zoo.registry import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from harness.records.cost import CostRecord
+    from harness.records.record import Record
+    from harness.records.store import Broken
 
 T = TypeVar("T")
 
@@ -25,27 +25,33 @@ PUBLISHED = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Content:
-    stores: Sequence[Path]
-    records: Sequence[Record]
-    broken: Sequence[Broken]
-    measured: Sequence[CostRecord]
+    stores: "Sequence[Path]"
+    records: "Sequence[Record]"
+    broken: "Sequence[Broken]"
+    measured: "Sequence[CostRecord]"
     is_published: bool  # Whether no row is of a user
 
     @cached_property
-    def runs(self) -> pd.DataFrame:
+    def runs(self) -> "pd.DataFrame":
+        from harness.records.frame import of_records
+
         return of_records(self.records, self.measured)
 
     @cached_property
-    def costs(self) -> pd.DataFrame:
+    def costs(self) -> "pd.DataFrame":
+        from harness.records.frame import of_costs
+
         return of_costs(self.measured)
 
     @cached_property
-    def rules(self) -> pd.DataFrame:
+    def rules(self) -> "pd.DataFrame":
         return rules_of(*self.stores)
 
 
 def content(*stores: Path, curves: bool = False, published: bool | None = None) -> Content:
     # By default the records are published if the store is the one of this package.
+    from harness.records.store import CostStore, Store
+
     runs: dict[str, Record] = {}
     costs: dict[str, CostRecord] = {}
     broken: list[Broken] = []
@@ -70,13 +76,17 @@ def results_of(suite: str, *stores: Path, curves: bool = False) -> Content:
     return found
 
 
-def rules_of(*stores: Path) -> pd.DataFrame:
+def rules_of(*stores: Path) -> "pd.DataFrame":
+    from harness.records.frame import of_baselines
+    from harness.records.store import BaselineStore
+    from tasks import BASELINES_VERSION
+
     found = (with_warnings(BaselineStore.within(store).read())[0] for store in stores)
     rules = of_baselines(chain.from_iterable(found))
     return rules[rules["complete"].astype(bool) & (rules["version"] == BASELINES_VERSION)]
 
 
-def with_warnings(content: tuple[list[T], list[Broken]]) -> tuple[list[T], list[Broken]]:
+def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], list[Broken]]":
     for bad in content[1]:
         remedy = "" if "move it away" in bad.reason else "; move it away"
         text = f"{bad.path} is not a record and is left out: {bad.reason}{remedy}"
@@ -85,7 +95,10 @@ def with_warnings(content: tuple[list[T], list[Broken]]) -> tuple[list[T], list[
 
 
 def stores_of(store: Path | None) -> list[Path]:
-    found = [PUBLISHED] * PUBLISHED.is_dir() + ([require_folder(store)] if store else [])
+    from harness.records.store import require_folder
+
+    found = [PUBLISHED] if PUBLISHED.is_dir() else []
+    found += [require_folder(store)] if store else []
     if not found:
         raise UserError(
             f"there are no records in {PUBLISHED}; make records with: harness run --suite "

@@ -5,6 +5,7 @@ import pytest
 from harness import recipes
 from harness.environment import options_of
 from harness.questions import composed
+from harness.records.spec import TrainSpec
 from tasks.registry import tasks
 from tests.conftest import one_line
 from tests.harness.conftest import requested
@@ -93,9 +94,13 @@ BAD = {
     "unknown shared recipe 'short'": SMOKE.replace(
         "[tasks.listops]", "[tasks.listops]\nextends = 'short'"),
     "model.dropout=True is a boolean": "[other.model]\ndropout = true\n",
-    "train: batches of many lengths": SMOKE.replace(
-        "lr =", "bucket_by_length = true\ncompiled = true\nlr ="),
 }  # fmt: skip
+
+
+def test_compiled_models_have_no_buckets():
+    both = {**resolved(recipe="smoke").train.model_dump(), "bucket_by_length": True}
+    with pytest.raises(ValueError, match=r"batches of many lengths.*; use either"):
+        TrainSpec.model_validate({**both, "compiled": True})
 
 
 @pytest.mark.slow_after(15)

@@ -32,7 +32,12 @@ BLOCKS = 8
 
 @variants.register("performer-lib")
 class PerformerLib(ProjectedAttention):
-    """`performer_pytorch.FastAttention` between projections."""
+    """`performer_pytorch.FastAttention` between projections.
+
+    Args:
+        features: M, the number of random features, drawn here by the package.
+        epsilon: what is added to each feature; by default the package's.
+    """
 
     version = "1.0"
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=False)
@@ -62,10 +67,6 @@ class PerformerLib(ProjectedAttention):
     def __init__(
         self, size: Size, *, features: Count = 256, epsilon: Annotated[float, Field(gt=0)] = 1e-4
     ) -> None:
-        """`features`: M, the number of random features, drawn here by the package.
-
-        `epsilon`: what is added to each feature; by default the package's.
-        """
         super().__init__(size)
         name = "performer_pytorch.performer_pytorch"
         package = load("performer-lib", name, "performer-pytorch")
