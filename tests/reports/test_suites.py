@@ -124,6 +124,19 @@ def test_pairs_are_of_compared_rows_and_corrected_for_those_that_are_named_alone
     assert recall["p_holm"].tolist() == [0.03 * len(recall)] * len(recall)
 
 
+def test_runs_with_other_positions_than_their_row_are_of_other_settings(suite_frames):
+    suite, runs, *_ = suite_frames
+    first, *others = suite.questions
+    rotary = first.model_copy(update={"rotary": ("softmax",)})
+    suite = suite.model_copy(update={"questions": (rotary, *others)})
+    usual = runs["question"].map({of.name: of.positions for of in suite.questions})
+    is_rotary = runs.eval(f"attention == 'softmax' and question == '{first.name}'")
+    runs = runs.assign(**{"model.positions": usual.mask(is_rotary, "rotary")})
+    assert is_of_suite(runs, suite).all()
+    other = is_of_suite(runs.assign(**{"model.positions": usual}), suite)
+    assert other.tolist() == (~is_rotary).tolist()
+
+
 def test_an_option_that_a_question_gives_a_variant_is_one_of_its_settings(suite_frames):
     suite, runs, *_ = suite_frames
     asked = suite.question("recall").model_copy(update={"variants": {"primal": {"rank": 8}}})
