@@ -22,7 +22,7 @@ def load(owner: str, module: str, package: str) -> ModuleType:
                           f"({in_one_line(error)}); pip install {package}") from error  # fmt: skip
 
 
-def library(layer: object, x: Tensor) -> str:
+def library(self: object, x: Tensor) -> str:
     """See `Attention.backend_for`: the package of a variant that wraps one."""
     return "library"
 
