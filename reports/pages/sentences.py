@@ -247,7 +247,7 @@ def primal_sentences(of: "Tables") -> list[str]:
         if of.suite.average and (less := _less_softmax(of, form)):
             subject, parts = f"Primal-Attention less softmax, {form}", [", ".join(less)]
         ratio, last = matrix[f"time.{of.suite.cost.middle_length}"].get("primal"), ""
-        if parts and ratio is not None and ratio == ratio:
+        if parts and not of.suite.average and ratio is not None and ratio == ratio:
             length = of.suite.cost.middle_length
             what = "A layer" if of.suite.cost.level == "layer" else "A training step"
             last = f" {what} takes {ratio_text(ratio)} of softmax's time at {length:,} tokens."

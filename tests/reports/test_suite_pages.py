@@ -309,7 +309,7 @@ def test_a_suite_with_a_mean_compares_primal_with_softmax_and_names_ties(judged)
         suite=judged.suite.model_copy(update={"average": True}), matrix=matrix, pairs=pairs
     )
     found = "\n".join(sentences(averaged))
-    assert "Primal-Attention less softmax, causal: recall -3.4 [-4.8, -2.0]. A layer" in found
+    assert "Primal-Attention less softmax, causal: recall -3.4 [-4.8, -2.0].\n" in found
     assert "Primal-Attention less softmax, bidirectional: copy +9.2 [+5.8, +12.5]." in found
     assert (
         "Mean over the tasks: primal has 42.0, the best; its interval overlaps with softmax"
