@@ -34,6 +34,7 @@ from zoo.registry import UserError, Value
 from zoo.variants import variants
 
 LOG = logging.getLogger(__name__)
+
 SOME_EXAMPLES = 100  # Examples of train that show which lengths there are
 
 
@@ -191,17 +192,17 @@ def run_suite(
     name: str, how: Execution, *, attentions: Sequence[str] = (), questions: Sequence[str] = (),
     settings: Settings = NONE, match: str = "", seeds: Sequence[int] = (),
 ) -> tuple[Suite, bool, Sequence[pd.DataFrame]]:  # fmt: skip
+    # Runs what is missing, question by question, then measures the rows. `name` may be a TOML file,
     # `attentions` are labels of rows or variants; `settings`, options of variants, and `match` make
-    # further rows. The frames of a suite of training steps are for `reports.papers.step_costs`.
+    # further rows; `seeds` are some of the suite's, by default all. Returns the suite, whether it
+    # is complete, and for a suite of training steps the arguments of `reports.papers.step_costs`.
     suite, device = find(name), how.resources.device
     chosen = [suite.question(name) for name in questions] or suite.questions
     rows = rows_of(suite, attentions, settings)
     if suite.level == "step":
-        for flag in ["--match"] * bool(match) + ["--seeds"] * bool(seeds):
-            raise UserError(f"{flag} is of runs, {suite.key} measures steps; leave it out")
+        _require_runs(suite, {"--match": bool(match), "--seeds": bool(seeds)})
         return suite, *_measure_steps(suite, chosen, rows, how)
-    known = {str(seed) for of in chosen for seed in (*of.seeds, *of.more_seeds)}
-    require_known("seed of these questions", map(str, seeds), known)
+    _require_seeds(chosen, seeds)
     missing = missing_data(suite, chosen)
     for lacking, remedy in missing.items():
         warnings.warn(f"missing data of {lacking}: {remedy}", stacklevel=2)
@@ -221,11 +222,7 @@ def run_suite(
     for number, question in enumerate(chosen, 1):
         LOG.info("question %s of %s: %s", number, len(chosen), question.title)
         found = specs_of(suite, question, rows, device, match)
-        if seeds:
-            some = {name: tuple(seed for seed in getattr(question, name) if seed in seeds)
-                    for name in ("seeds", "more_seeds")}  # fmt: skip
-            question = question.model_copy(update=some)
-        complete &= _train(question, found, how)
+        complete &= _train(_of_seeds(question, seeds), found, how)
     if layers:
         if running := Store(how.store).locks.running_here():
             raise UserError(
@@ -246,6 +243,22 @@ def _measure_steps(
     found = steps(suite, questions, every, how.resources.device)
     measured = measure_all([step.spec for step in found], how.store, **how.of_costs)
     return is_complete(measured), (frame_of(found), of_costs(measured))
+
+
+def _require_runs(suite: Suite, given: Mapping[str, bool]) -> None:
+    for flag in (flag for flag, is_given in given.items() if is_given):
+        raise UserError(f"{flag} is of runs, {suite.key} measures steps; leave it out")
+
+
+def _require_seeds(questions: Iterable[SuiteQuestion], seeds: Iterable[int]) -> None:
+    known = {str(seed) for of in questions for seed in (*of.seeds, *of.more_seeds)}
+    require_known("seed of these questions", map(str, seeds), known)
+
+
+def _of_seeds(question: SuiteQuestion, seeds: Sequence[int]) -> SuiteQuestion:
+    some = {name: tuple(seed for seed in getattr(question, name) if seed in seeds)
+            for name in ("seeds", "more_seeds")}  # fmt: skip
+    return question.model_copy(update=some) if seeds else question
 
 
 def _train(question: SuiteQuestion, found: list[list[RunSpec]], how: Execution) -> bool:
