@@ -30,7 +30,10 @@ NOT_RUN: Mapping[str, Any] = {
     "baseline_value": math.nan, "baseline_interval": "", "at_baseline": False, "answered": False,
     "known_failures": math.nan, "state_bytes": math.nan, "parameters": math.nan, "best": False,
     "horizon": math.nan, **NO_PROGRESS,
+    "longest.text": "", "longest.interval": "", "longest.mean": math.nan, "longest.low": math.nan,
+    "longest.high": math.nan, "longest.seeds": 0, "longest.rank_group": "", "longest.best": False,
 }  # fmt: skip
+OF_LONGEST = [name.partition(".")[2] for name in NOT_RUN if name.startswith("longest.")]
 
 LARGEST = ("known_failures", "state_bytes", "parameters")  # Of the runs of an answer
 
@@ -51,6 +54,7 @@ class SuiteResults:
     questions: "Mapping[str, QuestionResults]"
     left_out: str = ""  # A sentence on the other runs; empty if there are none
     progress: pd.DataFrame = field(default_factory=lambda: progress(pd.DataFrame(), {}))
+    longest: Mapping[str, str] = field(default_factory=dict)  # The probe of each question
 
     def answers(self) -> pd.DataFrame:
         # A line for each row and question. Columns: `row`, `attention`, `question`, `metric`,
@@ -63,7 +67,8 @@ class SuiteResults:
         # above all of theirs; `answered`: it is above; `known_failures` of its checks;
         # `state_bytes` of decoding and `parameters`, of the whole model;
         # `best`: the row solves the question or, where none does, no row is separably better, and
-        # it is near the best mean; and the columns of `reports.progress.progress`.
+        # it is near the best mean; the columns of `reports.progress.progress`; and the answers on
+        # the probe of the longest sequences, as `longest.mean`.
         names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))
         attention = {**self.rows, **names}
         index = pd.Index(attention, name="row")
@@ -74,7 +79,8 @@ class SuiteResults:
         }
         found = pd.concat(by_question, names=["question"]).reset_index()
         found["attention"] = found["row"].map(attention)
-        found = found.merge(self.progress, how="left", on=["question", "row"])
+        for more in (self.progress, self._on_longest):
+            found = found.merge(more, how="left", on=["question", "row"])
         first, solved = found["rank_group"].astype(str).str.contains("A"), found["solved"].eq(True)
         any_solves = solved.groupby(found["question"]).transform("any")
         found = found.assign(best=solved.where(any_solves, first))
@@ -102,6 +108,23 @@ class SuiteResults:
             for (name, probe, _), of in self._of_probes.items()
         ]
         return statistics.joined(tables, [*statistics.COLUMNS, "probe"])
+
+    @property
+    def _on_longest(self) -> pd.DataFrame:
+        lines = []
+        for (name, probe, _), of in self._of_probes.items():
+            if self.longest.get(name) == probe:
+                letters = statistics.rank_groups(statistics.separable_pairs([*of.several.values()]))
+                groups = dict(zip(of.several, letters, strict=True))
+                lines += [{**_line(of, row), "row": row, "question": name,
+                           "rank_group": groups.get(row, "")} for row in of.scores]  # fmt: skip
+        found = pd.DataFrame(lines, columns=["question", "row", "better", *OF_LONGEST])
+        names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))
+        found["attention"] = found["row"].map(names)
+        found["best"] = found["rank_group"].astype(str).str.contains("A")
+        found["best"] = _best(found)
+        named = found[OF_LONGEST].rename(columns="longest.{}".format)
+        return found[["question", "row"]].join(named)
 
     @cached_property
     def _of_probes(self) -> "Mapping[tuple[str, str, bool], QuestionResults]":
@@ -143,7 +166,15 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     of_runs = progress(kept, ceilings, needed)
     firsts = {question.name: question.first_position for question in suite.questions}
     of_runs = of_runs.merge(horizons(seeds, firsts), how="left", on=["question", "row"])
-    return SuiteResults(suite.key, rows, seeds, questions, note, of_runs)
+    longest = {question.name: question.longest for question in suite.questions if question.longest}
+    return SuiteResults(suite.key, rows, seeds, questions, note, of_runs, longest)
+
+
+def on_longest(answers: pd.DataFrame) -> pd.DataFrame:
+    # `answers` of one question with the results of its longest sequences in place of its own; what
+    # is at a baseline stays.
+    longest = {name: answers[f"longest.{name}"] for name in OF_LONGEST}
+    return answers.assign(**longest, solved=False)
 
 
 def _best(answers: pd.DataFrame) -> pd.Series:
@@ -190,9 +221,7 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
         usual = {f"{name}.{option}": value for name, options in question.variants.items()
                  for option, value in options.items()}  # fmt: skip
         of_question = same & (runs["question"] == question.name)
-        usual_positions = (
-            runs["attention"].isin(question.rotary).map({True: "rotary", False: question.positions})
-        )
+        usual_positions = runs["attention"].map(question.positions_of)
         found = runs.get("model.positions", usual_positions)
         same &= ~of_question | (found == usual_positions)
         for path in usual.keys() & {*runs}:

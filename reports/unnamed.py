@@ -101,9 +101,14 @@ def _suite(
 def _words(run: Line) -> list[str]:
     # The task, the recipe, and what differs from it.
     found = TITLE.fullmatch(run["title"])
+    asked = json.loads(run["asked"])
     if not found:
-        return [run["title"]]
-    recipe, options = found["recipe"], json.loads(run["asked"])["task"]["options"]
+        question, positions = _question_of(run["title"]), asked["model"].get("positions")
+        if question is None or positions == question.positions_of(run["attention"]):
+            return [run["title"]]
+        metric = [run["metric"]] if run["metric"] != "accuracy" else []
+        return [question.task, f"recipe {run['title']}", f"positions {positions}", *metric]
+    recipe, options = found["recipe"], asked["task"]["options"]
     usual = _options(recipe, run["task.name"])
     texts = [*re.split(r",(?=\w+=)", found["options"] or ""), *(found["changes"] or "").split(", ")]
     changes = {name: options[name] for name in sorted(usual.keys() & options.keys())}
@@ -121,11 +126,19 @@ def _words(run: Line) -> list[str]:
 
 def _options(recipe: str, task: str) -> Mapping[str, Any]:
     # The options of a question of a built-in suite; empty for other recipes.
-    key, _, question = recipe.rpartition("/")
-    suite = find(name) if (name := key.partition("@")[0]) in names() else None
-    if suite is None or suite.key != key or question not in {of.name for of in suite.questions}:
+    question = _question_of(recipe)
+    if question is None:
         return {}
-    return of_question(suite, question).of_task(task).options
+    suite = find(recipe.partition("@")[0])
+    return of_question(suite, question.name).of_task(task).options
+
+
+def _question_of(recipe: str) -> SuiteQuestion | None:
+    key, _, name = recipe.rpartition("/")
+    suite = find(named) if (named := key.partition("@")[0]) in names() else None
+    if suite is None or suite.key != key:
+        return None
+    return next((question for question in suite.questions if question.name == name), None)
 
 
 def _names(titles: Sequence[str]) -> list[str]:

@@ -69,6 +69,15 @@ class SuiteQuestion(Frozen):
     published: str = ""  # The key of the task whose published numbers are shown with the results
     # Of the first target of a test sequence; the horizon is the last position of 90 %
     first_position: Annotated[int, Field(ge=0)] = 0
+    # The probe of the longest sequences: it has a column, and the advisor ranks by it
+    longest: str = ""
+
+    @property
+    def longest_title(self) -> str:
+        return f"{self.title} ({self.longest})"
+
+    def positions_of(self, attention: str) -> Positions:
+        return "rotary" if attention in self.rotary else self.positions
 
     def model_post_init(self, _: Any) -> None:
         if not self.rates and not self.recipe and "lr" not in self.train:

@@ -13,6 +13,7 @@ from harness.records.suites import Suite
 from reports import layer_costs
 from reports.advice.rules import PASSES, Values, key_of, label_of
 from reports.statistics import score_groups
+from reports.suite_results import on_longest
 from reports.text import number, outdated_text
 
 Points = dict[str, list[list[float]]]  # Values at each measured length, by setting: see `_points`
@@ -39,24 +40,27 @@ def table(
     traits = {variant["name"]: variant for variant in catalogue["variants"]}
     rows = [*_rows(costs, suite, traits, units, depth)]
     forms = layer_costs.forms_of(suite, catalogue["tasks"])
+    titles = {question.name: question.title for question in suite.questions}
     for name, form in forms.items():
         of_question = answers[answers["question"] == name].set_index("row")
+        if of_question["longest.text"].any():
+            of_question = on_longest(of_question)
+            titles[name] = suite.question(name).longest_title
         finals = seeds[(seeds["question"] == name) & (seeds["status"] == "ok")]
         _add_question(rows, name, form, of_question, finals)
     every = [key_of(name, causal) for name in PASSES for causal in (False, True)]
     lengths = {key: keys[key]["length"].unique() for key in every if key in keys}
-    questions = {question.name: question.title for question in suite.questions}
-    states = {name: {row["states"][name] for row in rows} for name in questions}
+    states = {name: {row["states"][name] for row in rows} for name in titles}
     setting = suite.cost.model_dump(include={"dim", "heads", "precision", "batch"})
     machine = costs[["device", "machine", "threads"]].head(1).to_dict("records")
     return {
-        "suite": suite.key, "questions": questions, "forms": forms,
+        "suite": suite.key, "questions": titles, "forms": forms,
         "asks": {question.name: question.asks for question in suite.questions},
         "steps": {name: recipe.train["steps"] for name, recipe in of_questions.items()},
         "question_notes": {of.name: of.note for of in suite.questions if of.note},
         "unbeaten": _unbeaten(suite, answers),
-        "usable": [name for name in questions if "ok" in states[name]],
-        "not_run": [name for name in questions if states[name] <= UNKNOWN],
+        "usable": [name for name in titles if "ok" in states[name]],
+        "not_run": [name for name in titles if states[name] <= UNKNOWN],
         "units": units, "labels": {key: label_of(key) for key in every},
         "lengths": {key: sorted(map(int, found)) for key, found in lengths.items()},
         "setting": {"level": suite.cost.level, **setting, **next(iter(machine), {})}, "rows": rows,

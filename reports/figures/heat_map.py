@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from harness.records.families import family_of, is_control, order_of
 from reports.figures import style
 from reports.layer_costs import CAUSAL
 from reports.pages.sentences import BOTH, few_rows
+from reports.suite_results import on_longest
 from reports.text import plain, ratio_text
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ UNITS = ((2**20, "M"), (2**10, "K"))
 
 
 def draw(of: "Tables") -> Figure:
-    groups = [(form, of.questions(form), _costs(of, form)) for form in of.matrix if of.rows(form)]
+    groups = [(form, _fields(of, form), _costs(of, form)) for form in of.matrix if of.rows(form)]
     widths = [FIELD * len(asked) + BAR * len(costs) + BETWEEN for _, asked, costs in groups]
     places: dict[str, float] = {}
     at, last = 0.0, ""
@@ -63,7 +64,8 @@ def draw(of: "Tables") -> Figure:
     titles = [of.title for of in of.suite.questions if of.name in lower]
     text = f" Lower is better: {', '.join(titles)}; the lightest is the worst result."
     key = fill(KEY + text * bool(titles), int(KEY_INCH * sum(widths)) or 1)
-    lines = max((_heading(question).count("\n") + 1 for question in of.suite.questions), default=1)
+    headings = [field.heading for _, fields, _ in groups for field in fields]
+    lines = max((heading.count("\n") + 1 for heading in headings), default=1)
     head, foot = FORM + HEAD * max(lines, 2), FOOT * (2 + key.count("\n"))
     width = labels + sum(widths)
     figure = Figure((width, head + foot + LINE * height))
@@ -74,9 +76,9 @@ def draw(of: "Tables") -> Figure:
     for row, at in places.items():
         axes.text(labels - 0.1, at + 0.5, style.label(row), ha="right", va="center")
     left = labels
-    for (form, questions, costs), taken in zip(groups, widths, strict=True):
+    for (form, fields, costs), taken in zip(groups, widths, strict=True):
         axes.text(left, 0.3 - head / LINE, form, va="top", fontweight="bold")
-        _group(axes, of, form, questions, costs, left, places)
+        _group(axes, of, form, fields, costs, left, places)
         left += taken
     axes.text(labels, height + 0.4, key, va="top", fontsize=8, color=style.GREY)
     return figure
@@ -90,21 +92,36 @@ def _costs(of: "Tables", form: str) -> list[tuple[str, str]]:
     return [(name, heading) for name, heading in found if of.matrix[form][name].notna().any()]
 
 
+class Field(NamedTuple):
+    question: str  # Its title
+    heading: str
+    answers: pd.DataFrame  # By row
+
+
+def _fields(of: "Tables", form: str) -> list[Field]:
+    found = list[Field]()
+    for question in of.questions(form):
+        every = of.answers[of.answers["question"] == question.name].set_index("row")
+        found.append(Field(question.title, _heading(question.title), every))
+        if every["longest.text"].any():
+            longest = on_longest(every)
+            found.append(Field(question.title, _heading(question.longest_title), longest))
+    return found
+
+
 def _group(
-    axes: Axes, of: "Tables", form: str, questions: Sequence[Any],
+    axes: Axes, of: "Tables", form: str, fields: Sequence[Field],
     costs: Sequence[tuple[str, str]], left: float, places: Mapping[str, float],
 ) -> None:  # fmt: skip
-    answers, rows = of.answers.set_index(["question", "row"]), of.rows(form)
+    rows = of.rows(form)
     here = {row: at for row, at in places.items() if row in rows}
-    longest = max((len(word) for of in questions for word in _heading(of).split()), default=1)
+    longest = max((len(word) for of in fields for word in of.heading.split()), default=1)
     size = SIZE * min(1, (HEADING + 1) / longest)
-    for question in questions:
-        title = _heading(question)
-        axes.text(left + FIELD / 2, -0.25, title, ha="center", va="bottom", fontsize=size)
-        every = answers.xs(question.name)
+    for title, heading, every in fields:
+        axes.text(left + FIELD / 2, -0.25, heading, ha="center", va="bottom", fontsize=size)
         found = every.reindex([*here])
         for (row, at), colour in zip(here.items(), colours(found, every), strict=True):
-            if colour or (row, question.title) in of.missing:
+            if colour or (row, title) in of.missing:
                 axes.fill_between([left, left + FIELD - 0.03], at + 0.04, at + 0.96,
                                   color=colour or EMPTY, linewidth=0)  # fmt: skip
             if colour:
@@ -131,9 +148,9 @@ def _type(answer: Any) -> dict[str, Any]:
     return italic | ({"fontweight": "bold"} if answer["best"] else {})
 
 
-def _heading(question: Any) -> str:
-    title = question.title.removesuffix(BOTH)
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", plain(title, LONGEST))  # JapaneseVowels
+def _heading(title: str) -> str:
+    title = plain(title.removesuffix(BOTH), LONGEST)
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", title)  # JapaneseVowels
     return fill(words, HEADING, break_long_words=False)
 
 

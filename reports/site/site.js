@@ -185,17 +185,13 @@ function answerTable({ key, used, members }) {
   const heads = ["mechanism", ...used.map((name) => table.questions[name]),
     table.units[key] === "ratio" ? "time, × softmax" : "time, ms", memoryOf(key), "faster than softmax from",
     "tied with", "can be used in"];
-  const score = (name, row) => page.scores[name].find((line) => line[0] === row) ?? [];
   const rows = members.map(({ row, groups, cells, tied, uses }) => {
     const texts = [...cells.slice(1), tied.join(", ") || "–", uses.map((place) => page.places[place]).join(", ") || "–"];
     const line = element("tr", [
       element("th", element("a", row, { href: `#${$(`tr[data-row="${row}"] a`).hash.slice(1)}` }), { scope: "row" }),
       ...texts.map((text) => element("td", text)),
     ]);
-    groups.forEach((group, i) => {
-      line.children[i + 1].className = `rank-group-${Math.min(group, 5)}`;
-      line.children[i + 1].replaceChildren(score(used[i], row).slice(5).join(" "));
-    });
+    groups.forEach((group, i) => { line.children[i + 1].className = `rank-group-${Math.min(group, 5)}`; });
     return line;
   });
   return element("div", element("table", [

@@ -374,6 +374,41 @@ def test_the_solved_size_is_the_largest_trained_one_of_at_least_90(means, traine
     assert found["recall", "a"] == pytest.approx(expected, nan_ok=True)
 
 
+def test_the_longest_probe_has_a_column_and_the_advisor_ranks_by_it(suite_frames, judged):
+    suite, runs, *_ = suite_frames
+    first, *others = judged.suite.questions
+    long = first.model_copy(update={"longest": "8 pairs in 128"})
+    suite = suite.model_copy(update={"questions": (long, *others)})
+    # Softmax falls beyond the trained lengths, primal does not.
+    samples = {(row, seed): sample for row, seed, sample, question in
+               runs[["row", "seed", "sample", "question"]].itertuples(index=False)
+               if question == "recall"}  # fmt: skip
+    other = {"softmax": "primal", "primal": "softmax"}
+    probes = [
+        {"8 pairs in 128": samples[other.get(row, row), seed]} if name == "recall" else {}
+        for row, seed, name in zip(runs["row"], runs["seed"], runs["question"], strict=True)
+    ]
+    runs = runs.assign(probes=probes, groups=[{}] * len(runs),
+                       declared=runs["question"].map(declared(suite)))  # fmt: skip
+    of = suite_frames.tables(suite=suite, runs=runs)
+    of_recall = of.answers.set_index(["question", "row"]).loc["recall"]
+    assert of_recall.loc["softmax", "longest.text"] == of_recall.loc["primal", "text"]
+    assert of_recall.loc["primal", "longest.interval"] == of_recall.loc["softmax", "interval"]
+    assert of_recall["longest.best"].to_dict() == {
+        "softmax": False, "primal": True, "linear[chunk=8]": False, "none": False
+    }  # fmt: skip
+    head, _, *lines = table_in(page_of(of), "## Causal attention")
+    shown = {line[0]: line[head.index("recall (8 pairs in 128)")] for line in lines}
+    assert shown["primal"].startswith(f"**{of_recall.loc['primal', 'longest.text']}**")
+    assert not shown["softmax"].startswith("*") and shown["none"][0] != "*"
+    values = advice.table(of.answers, of.seeds, suite_frames.costs, suite, described())
+    groups = {row["row"]: row["groups"].get("recall") for row in values["rows"]}
+    assert groups["primal"] == 1 < groups["softmax"]
+    assert values["questions"]["recall"] == "recall (8 pairs in 128)"
+    texts = {row["row"]: row["texts"]["recall"] for row in values["rows"] if row["texts"]}
+    assert texts["primal"].partition(" ")[0] == of_recall.loc["primal", "longest.text"]
+
+
 def test_the_figure_of_scaling_needs_one_size_at_three_lengths(judged):
     assert scaling.lines(judged).empty
     probes = judged.probes.replace({"probe": {"4 pairs in 32": "8 pairs in 32"}})

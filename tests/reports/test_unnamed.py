@@ -94,8 +94,10 @@ def test_a_question_is_called_what_it_does_not_share_with_the_others_in_words():
     assert suite.title == "mqar, recipe paper, vocabulary 64"
     assert suite.questions[0].note == "mqar, recipe paper, pairs 4, vocabulary 64"
     assert titles([make_record()]) == ["listops"]
-    named = [make_record(budget="laptop@3/recall"), make_record()]
-    assert titles(named) == ["laptop@3/recall", "listops, recipe paper"]
+    other = "recall, recipe laptop@3/recall, positions learned"
+    for positions, title in (("rotary", "laptop@3/recall"), ("learned", other)):
+        named = make_record(budget="laptop@3/recall", model={"positions": positions})
+        assert {*titles([named, make_record()])} == {title, "listops, recipe paper"}
     tree = make_record(task="recall", key="recall@1[max_len=99]").model_dump()
     tree["spec"]["question"]["task"]["options"] = {"pairs": 4, "max_len": 99}
     tree["spec"]["question"] |= {
