@@ -38,11 +38,7 @@ def main(check: bool = False, fit: bool = False, root: Path = Path()) -> None:
         root: A checkout of the repository.
     """
     if fit:
-        runs.fit_baselines(stores.content(root / "results").records, root / "results")
-        shallow = ShallowStore.within(root / "results")
-        for name in baselines.STUDY_SETTINGS:
-            if name not in shallow.entries():
-                typer.echo(shallow.write(baselines.shallow_study(name)))
+        _fit(root / "results")
     certificates, written = CertificateStore.within(root / "results").by_variant(), set[Path]()
     # Without baselines no page says what runs must beat.
     fitted = BaselineStore.within(root / "results")
@@ -65,21 +61,32 @@ def main(check: bool = False, fit: bool = False, root: Path = Path()) -> None:
             old = (file for file, content in files.items() if not is_current(file, content))
             lines += [f"out of date: {file}: python -m harness.cli.pages" for file in old]
         else:
-            new = {file: files[file] for file in files if _differs(file, files[file])}
-            # Figures name the digest of their table, which stays if only last digits differ.
-            kept = {file.with_suffix("") for file in files.keys() - new.keys()
-                    if file.suffix == ".csv" and file.read_bytes() != files[file]}  # fmt: skip
-            new = {
-                file: new[file]
-                for file in new
-                if file.suffix not in NOT_COMPARED or file.with_suffix("") not in kept
-            }
-            typer.echo("".join(f"{file}\n" for file in write_pages(new)), nl=False)
+            typer.echo("".join(f"{file}\n" for file in write_pages(_changed(files))), nl=False)
     others = [file for file in pages_of(root) if file not in written] if complete else []
     lines += [f"out of date: {file}: {remedy(file)}" for file in others]
     for line in lines:
         typer.echo(line)
     raise typer.Exit(1 if lines else 0)
+
+
+def _fit(results: Path) -> None:
+    runs.fit_baselines(stores.content(results).records, results)
+    shallow = ShallowStore.within(results)
+    for name in baselines.STUDY_SETTINGS:
+        if name not in shallow.entries():
+            typer.echo(shallow.write(baselines.shallow_study(name)))
+
+
+def _changed(files: Mapping[Path, bytes]) -> dict[Path, bytes]:
+    new = {file: files[file] for file in files if _differs(file, files[file])}
+    # Figures name the digest of their table, which stays if only last digits differ.
+    kept = {file.with_suffix("") for file in files.keys() - new.keys()
+            if file.suffix == ".csv" and file.read_bytes() != files[file]}  # fmt: skip
+    return {
+        file: new[file]
+        for file in new
+        if file.suffix not in NOT_COMPARED or file.with_suffix("") not in kept
+    }
 
 
 def pages_of(root: Path) -> list[Path]:

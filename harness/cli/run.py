@@ -28,8 +28,6 @@ def run(options: RunOptions) -> Answer:
     Each run is made once: commands on one store, of one machine or several, share its runs.
     Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
-    from harness.runs import compare
-
     how = execution(options)
     changed = [f for f in fields(options) if getattr(options, f.name) != f.default]
     if options.suite:
@@ -45,16 +43,27 @@ def run(options: RunOptions) -> Answer:
         raise UserError("--questions are of a suite; give --suite laptop as well")
     if not options.checks:
         raise UserError("--no-checks is of a suite; give --suite laptop as well, or leave it out")
-    if {field.name for field in changed} <= EXECUTION:
-        from harness.first import first
-        from reports.first import text as text_of
+    is_first = {field.name for field in changed} <= EXECUTION
+    return _first(options.attention, how) if is_first else _compare(options, how)
 
-        found = first(arguments.names_in(options.attention), how)
-        failed = any(of["failed"] for row in found["rows"] for of in row["questions"])
-        text = "\n\n".join(text_of(row, found["machine"]) for row in found["rows"])
-        return Answer(text, found, int(failed))
+
+def _first(attentions: list[str], how: "Execution") -> Answer:
+    from harness.first import first
+    from reports.first import text as text_of
+
+    found = first(arguments.names_in(attentions), how)
+    failed = any(of["failed"] for row in found["rows"] for of in row["questions"])
+    text = "\n\n".join(text_of(row, found["machine"]) for row in found["rows"])
+    return Answer(text, found, int(failed))
+
+
+def _compare(options: RunOptions, how: "Execution") -> Answer:
+    from harness.runs import compare
+    from reports.pages.suite import answers_of, terminal
+    from reports.store import summary
+
     outcomes, _, is_complete = compare(
-        arguments.attentions_in(options.attention),
+        arguments.attentions_in(options.attention or ()),
         arguments.tasks_in(arguments.names_in(options.task or ())), how, budget=options.budget,
         seeds=None if options.seeds is None else arguments.seeds_in(options.seeds),
         settings=arguments.settings_of(options.set_), positions=options.positions,
@@ -63,9 +72,6 @@ def run(options: RunOptions) -> Answer:
         over=arguments.values_in("--over", [options.over] if options.over else []),
         match=options.match,
     )  # fmt: skip
-    from reports.pages.suite import answers_of, terminal
-    from reports.store import summary
-
     of, runs = summary(outcomes, options.store)
     present = {False: "already present", True: "of other code than now"}
     note = "  ({}; run it again with --rerun)"
