@@ -18,7 +18,7 @@ from harness.records.suites import Suite, SuiteQuestion
 from reports import layer_costs, matrix, papers, suite_results
 from reports.markdown import rendered
 from reports.pages.sentences import few_rows, readme_sentences, sentences, strongest
-from reports.statistics import told_apart
+from reports.statistics import LEVEL, told_apart
 from reports.suite_results import has_runs
 from reports.table import Line, Table, tex
 from reports.text import NOTHING, WIDE, frame_csv, outdated_text, plain, threads_of
@@ -261,13 +261,16 @@ def about(of: Tables) -> list[Line]:
         rates = ", ".join(map("{:g}".format, question.rates))
         rate = f"rates {rates}" if rates else f"rate {train['lr']:g}"
         batch = f" of {train['batch']} examples" if "batch" in train else ""
+        probes = of.probe_pairs[of.probe_pairs["question"] == question.name]
+        probes = probes[probes["probe"] == question.longest]
+        longest = f"{(probes['p_holm'] <= LEVEL).sum()} of {len(probes)} ({question.longest})"
         found.append({
             "name": question.name, "title": question.title, "form": of.forms[question.name],
             "asks": question.asks, "note": question.note, "training":
                 f"{train['steps']:,} steps{batch}, {train.get('optimiser', 'adamw')}, {rate}",
             "model": _model(model), "baseline": strongest(answers) or NOTHING,
-            "pairs": len(tested | apart), "has_results": len(answers) > 0,
-            "apart": len(apart),
+            "apart": f"{len(apart)} of {len(tested | apart)}" + f"; {longest}" * bool(len(probes)),
+            "has_results": len(answers) > 0,
         })  # fmt: skip
     return found
 

@@ -401,6 +401,7 @@ def test_the_longest_probe_has_a_column_and_the_advisor_ranks_by_it(suite_frames
     shown = {line[0]: line[head.index("recall (8 pairs in 128)")] for line in lines}
     assert shown["primal"].startswith(f"**{of_recall.loc['primal', 'longest.text']}**")
     assert not shown["softmax"].startswith("*") and shown["none"][0] != "*"
+    assert re.findall(r"; (.*) \(8 pairs in 128\) \|$", page_of(of), re.M) == ["6 of 6"]
     values = advice.table(of.answers, of.seeds, suite_frames.costs, suite, described())
     groups = {row["row"]: row["groups"].get("recall") for row in values["rows"]}
     assert groups["primal"] == 1 < groups["softmax"]
