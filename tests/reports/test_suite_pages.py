@@ -10,7 +10,7 @@ import pytest
 from harness.catalogue import described
 from harness.recipes import declared
 from reports import advice
-from reports.figures import scaling
+from reports.figures import heat_map, scaling
 from reports.layer_costs import FORMS
 from reports.matrix import most_solved
 from reports.pages import sentences as findings
@@ -388,7 +388,8 @@ def test_the_longest_probe_has_a_column_and_the_advisor_ranks_by_it(suite_frames
         {"8 pairs in 128": samples[other.get(row, row), seed]} if name == "recall" else {}
         for row, seed, name in zip(runs["row"], runs["seed"], runs["question"], strict=True)
     ]
-    runs = runs.assign(probes=probes, groups=[{}] * len(runs),
+    curves = [[*zip(STEPS, CURVES[row], strict=True)] for row in runs["row"]]
+    runs = runs.assign(probes=probes, groups=[{}] * len(runs), evaluations=curves,
                        declared=runs["question"].map(declared(suite)))  # fmt: skip
     of = suite_frames.tables(suite=suite, runs=runs)
     of_recall = of.answers.set_index(["question", "row"]).loc["recall"]
@@ -405,6 +406,13 @@ def test_the_longest_probe_has_a_column_and_the_advisor_ranks_by_it(suite_frames
     values = advice.table(of.answers, of.seeds, suite_frames.costs, suite, described())
     groups = {row["row"]: row["groups"].get("recall") for row in values["rows"]}
     assert groups["primal"] == 1 < groups["softmax"]
+    # What solves the trained lengths does not solve these.
+    assert of_recall["solved"].tolist() == [True, False, False, False]
+    assert {row["solved"].get("recall", 0) for row in values["rows"]} == {0}
+    (axes,) = heat_map.draw(of).axes
+    drawn = [" ".join(text.get_text().split()) for text in axes.texts]
+    assert drawn.count("recall (8 pairs in 128)") == 1
+    assert drawn.count(of_recall.loc["primal", "longest.text"]) == 2
     assert values["questions"]["recall"] == "recall (8 pairs in 128)"
     texts = {row["row"]: row["texts"]["recall"] for row in values["rows"] if row["texts"]}
     assert texts["primal"].partition(" ")[0] == of_recall.loc["primal", "longest.text"]
