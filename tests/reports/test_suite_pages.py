@@ -379,13 +379,15 @@ def test_the_longest_probe_has_a_column_and_the_advisor_ranks_by_it(suite_frames
     first, *others = judged.suite.questions
     long = first.model_copy(update={"longest": "8 pairs in 128"})
     suite = suite.model_copy(update={"questions": (long, *others)})
-    # Softmax falls beyond the trained lengths, primal does not.
+    # Softmax falls to linear beyond the trained lengths, the others stay.
     samples = {(row, seed): sample for row, seed, sample, question in
                runs[["row", "seed", "sample", "question"]].itertuples(index=False)
                if question == "recall"}  # fmt: skip
-    other = {"softmax": "primal", "primal": "softmax"}
+    other = {"softmax": "linear[chunk=8]"}
     probes = [
-        {"8 pairs in 128": samples[other.get(row, row), seed]} if name == "recall" else {}
+        {"8 pairs in 64": samples[row, seed], "8 pairs in 128": samples[other.get(row, row), seed]}
+        if name == "recall"
+        else {}
         for row, seed, name in zip(runs["row"], runs["seed"], runs["question"], strict=True)
     ]
     curves = [[*zip(STEPS, CURVES[row], strict=True)] for row in runs["row"]]
@@ -393,16 +395,21 @@ def test_the_longest_probe_has_a_column_and_the_advisor_ranks_by_it(suite_frames
                        declared=runs["question"].map(declared(suite)))  # fmt: skip
     of = suite_frames.tables(suite=suite, runs=runs)
     of_recall = of.answers.set_index(["question", "row"]).loc["recall"]
-    assert of_recall.loc["softmax", "longest.text"] == of_recall.loc["primal", "text"]
-    assert of_recall.loc["primal", "longest.interval"] == of_recall.loc["softmax", "interval"]
+    low, primal = of_recall.loc["linear[chunk=8]"], of_recall.loc["primal"]
+    assert of_recall.loc["softmax", "longest.text"] == low["longest.text"] == low["text"]
+    assert primal["longest.interval"] == primal["interval"]
     assert of_recall["longest.best"].to_dict() == {
         "softmax": False, "primal": True, "linear[chunk=8]": False, "none": False
     }  # fmt: skip
     head, _, *lines = table_in(page_of(of), "## Causal attention")
     shown = {line[0]: line[head.index("recall (8 pairs in 128)")] for line in lines}
-    assert shown["primal"].startswith(f"**{of_recall.loc['primal', 'longest.text']}**")
+    assert shown["primal"].startswith(f"**{primal['text']}** <sub>[")
     assert not shown["softmax"].startswith("*") and shown["none"][0] != "*"
-    assert re.findall(r"; (.*) \(8 pairs in 128\) \|$", page_of(of), re.M) == ["6 of 6"]
+    one_seed = of.answers.assign(at_baseline=True, **{"longest.seeds": 1})
+    _, _, *lines = table_in(page_of(of._replace(answers=one_seed)), "## Causal attention")
+    cells = {line[0]: line[head.index("recall (8 pairs in 128)")] for line in lines}
+    assert cells["softmax"] == f"*{low['text']}*" and cells["none"][0] != "*"
+    assert re.findall(r"; (.*) \(8 pairs in 128\) \|$", page_of(of), re.M) == ["5 of 6"]
     values = advice.table(of.answers, of.seeds, suite_frames.costs, suite, described())
     groups = {row["row"]: row["groups"].get("recall") for row in values["rows"]}
     assert groups["primal"] == 1 < groups["softmax"]
@@ -412,10 +419,10 @@ def test_the_longest_probe_has_a_column_and_the_advisor_ranks_by_it(suite_frames
     (axes,) = heat_map.draw(of).axes
     drawn = [" ".join(text.get_text().split()) for text in axes.texts]
     assert drawn.count("recall (8 pairs in 128)") == 1
-    assert drawn.count(of_recall.loc["primal", "longest.text"]) == 2
+    assert drawn.count(low["text"]) == 3
     assert values["questions"]["recall"] == "recall (8 pairs in 128)"
     texts = {row["row"]: row["texts"]["recall"] for row in values["rows"] if row["texts"]}
-    assert texts["primal"].partition(" ")[0] == of_recall.loc["primal", "longest.text"]
+    assert texts["softmax"].partition(" ")[0] == low["text"]
 
 
 def test_the_figure_of_scaling_needs_one_size_at_three_lengths(judged):
