@@ -9,6 +9,7 @@ from harness import recipes
 from harness.records.families import is_control
 from harness.records.suites import SuiteQuestion
 from reports.statistics import LEVEL, told_apart
+from reports.suite_results import on_longest
 from reports.text import NOTHING, number, ratio_text
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ def _of_question(of: "Tables", name: str) -> str:
     controls = every[every["attention"].map(is_control).astype(bool)]
     above = controls[sign * controls["mean"] > means[leader]]
     text += "".join(f". {of['row']}, a control, has {of['text']}" for _, of in above.iterrows())
+    text += _of_longest(question, every, times)
     # If it holds for all questions, another sentence says so.
     baseline = strongest(rows)
     if baseline and not rows["answered"].any() and not _of_baselines(of):
@@ -123,6 +125,16 @@ def _of_question(of: "Tables", name: str) -> str:
         how = "All variants are worse" if are_worse else "No variant is separably better"
         text += f". {how} than the strongest baseline, {baseline}"
     return f"{text}."
+
+
+def _of_longest(question: SuiteQuestion, answers: pd.DataFrame, times: pd.Series) -> str:
+    rows = on_longest(_of_attention(answers[answers["longest.text"] != ""])).set_index("row")
+    best = rows.index[rows["best"].astype(bool)]
+    if len(best) < 2:
+        return ""
+    leader, cheapest = _leader(rows), times.reindex(best).idxmin()
+    return (f". With {question.longest}, not trained: {leader} has {rows.at[leader, 'text']}; the "
+            f"cheapest within 2 % is {cheapest}")  # fmt: skip
 
 
 def _leader(rows: pd.DataFrame) -> str:

@@ -395,6 +395,17 @@ def test_the_longest_probe_has_a_column_and_the_advisor_ranks_by_it(suite_frames
                        declared=runs["question"].map(declared(suite)))  # fmt: skip
     of = suite_frames.tables(suite=suite, runs=runs)
     of_recall = of.answers.set_index(["question", "row"]).loc["recall"]
+    assert not any("not trained" in text for text in sentences(of))
+    best = {"primal": 71.0, "softmax": 70.0}  # Softmax is the faster one
+    means = {
+        "longest.best": of.answers["row"].isin(best),
+        "longest.mean": of.answers["row"].map(best),
+    }
+    both = of._replace(answers=of.answers.assign(**means))
+    assert [text.partition(". With ")[2] for text in sentences(both) if "not trained" in text] == [
+        f"8 pairs in 128, not trained: primal has {of_recall.at['primal', 'longest.text']}; the "
+        "cheapest within 2 % is softmax."
+    ]  # fmt: skip
     low, primal = of_recall.loc["linear[chunk=8]"], of_recall.loc["primal"]
     assert of_recall.loc["softmax", "longest.text"] == low["longest.text"] == low["text"]
     assert primal["longest.interval"] == primal["interval"]
