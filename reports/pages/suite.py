@@ -149,7 +149,7 @@ def tables(
     titles = "; ".join(of.title for of in suite.questions if of.name in lacking)
     remedy = f"No baselines of {titles}; fit them with: harness report --baselines."
     notes = (outdated_text(found.seeds), outdated_text(of_layers, "costs"), found.left_out,
-             remedy * bool(titles), yours)  # fmt: skip
+             remedy * bool(titles), *_absent_probes(answers, suite), yours)  # fmt: skip
     return Tables(
         suite, answers, pairs, matrix.matrix(answers, costs, suite, forms), forms,
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
@@ -157,6 +157,14 @@ def tables(
         probe_pairs, missing, f"harness run --suite {suite.name}", tuple(sorted(listed)),
         tuple(filter(None, notes)),
     )  # fmt: skip
+
+
+def _absent_probes(answers: pd.DataFrame, suite: Suite) -> list[str]:
+    ran, probed = ({*answers.loc[answers[text] != "", "question"]}
+                   for text in ("text", "longest.text"))  # fmt: skip
+    return [f"{question.title}: no run has the probe {question.longest!r} of its suite; name one "
+            f"of the task." for question in suite.questions
+            if question.longest and question.name in ran - probed]  # fmt: skip
 
 
 def _missing(

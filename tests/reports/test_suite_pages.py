@@ -395,7 +395,11 @@ def test_the_longest_probe_has_a_column_and_the_advisor_ranks_by_it(suite_frames
                        declared=runs["question"].map(declared(suite)))  # fmt: skip
     of = suite_frames.tables(suite=suite, runs=runs)
     of_recall = of.answers.set_index(["question", "row"]).loc["recall"]
-    assert not any("not trained" in text for text in sentences(of))
+    assert not any("not trained" in text for text in sentences(of)) and not of.notes
+    wrong = long.model_copy(update={"longest": "8 pairs in 99"})
+    wrong = suite.model_copy(update={"questions": (wrong, *others)})
+    (note,) = suite_frames.tables(suite=wrong, runs=runs).notes
+    assert note.startswith("recall: no run has the probe '8 pairs in 99'")
     best = {"primal": 71.0, "softmax": 70.0}  # Softmax is the faster one
     means = {
         "longest.best": of.answers["row"].isin(best),
