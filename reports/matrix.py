@@ -159,7 +159,7 @@ def _of_question(question: SuiteQuestion) -> list[Column]:
             note=f"the last position before the accuracy falls below {SOLVED:.0f} %; {NOTHING} "
                  f"where it does at the first, {question.first_position}.",
         )] if question.first_position else ()),
-        *(_longest(question) if question.longest else ()),
+        *(_longest(question) if question.longest_probe else ()),
     ]  # fmt: skip
 
 
@@ -168,15 +168,14 @@ def _longest(question: SuiteQuestion) -> list[Column]:
         of = line["answers"][question.name]
         compared = not is_control(of["attention"])
         interval = of["longest.interval"] if of["longest.seeds"] > 1 else ""
-        return Cell(of["longest.text"] or NOTHING, interval,
-                    at_baseline=compared and of["at_baseline"],
-                    is_best=compared and of["longest.best"])  # fmt: skip
+        best = compared and of["longest.best"]
+        return Cell(of["longest.text"] or NOTHING, interval, is_best=best)
 
     name = f"{question.name}.longest"
     return [
         Column(name=name, of=answer(question.name, "longest.mean"), text=text, descending=True,
                heading=question.longest_title, only_if_any=True,
-               outputs=(*PAGES, "readme"), note="not trained at this length."),
+               outputs=(*SCREENS, "readme"), note="the longest sequences; without a baseline."),
         *(Column(name=f"{name}.{end}", of=answer(question.name, f"longest.{end}"), outputs=())
           for end in ("low", "high", "rank_group", "seeds")),
     ]  # fmt: skip

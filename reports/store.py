@@ -23,7 +23,7 @@ from reports import cost, papers, unnamed
 from reports.incomplete import marked
 from reports.pages import suite as suite_pages
 from reports.pages.suite import Tables, tables
-from reports.statistics import between, joined
+from reports.statistics import COLUMNS, between, joined
 from reports.studies import study_files
 from reports.suite_results import is_of_suite
 from reports.text import WIDE, frame_csv, text_table, whole_text
@@ -140,7 +140,9 @@ def _step_tables(costs: pd.DataFrame, more: dict[str, Suite]) -> list[tuple[Suit
 
 
 def files_of(found: Results, *, latex: Collection[str] = ()) -> dict[str, bytes]:
-    files = {"pairs.csv": frame_csv(found.differences)} | cost.files(found.content.costs)
+    pairs = [part for of in found.suites for part in (of.pairs.assign(probe=""), of.longest_pairs)]
+    files = {"pairs.csv": frame_csv(joined(pairs, [*COLUMNS, "probe"]))}
+    files |= cost.files(found.content.costs)
     for of in found.suites:
         files |= suite_pages.files(of, latex=of.suite.name in latex)
     for suite, steps in found.steps:

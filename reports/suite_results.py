@@ -54,7 +54,7 @@ class SuiteResults:
     questions: "Mapping[str, QuestionResults]"
     left_out: str = ""  # A sentence on the other runs; empty if there are none
     progress: pd.DataFrame = field(default_factory=lambda: progress(pd.DataFrame(), {}))
-    longest: Mapping[str, str] = field(default_factory=dict)  # The probe of each question
+    longest_probes: Mapping[str, str] = field(default_factory=dict)  # By question
 
     def answers(self) -> pd.DataFrame:
         # A line for each row and question. Columns: `row`, `attention`, `question`, `metric`,
@@ -113,9 +113,8 @@ class SuiteResults:
     def _on_longest(self) -> pd.DataFrame:
         lines = []
         for (name, probe, _), of in self._of_probes.items():
-            if self.longest.get(name) == probe:
-                letters = statistics.rank_groups(statistics.separable_pairs([*of.several.values()]))
-                groups = dict(zip(of.several, letters, strict=True))
+            if self.longest_probes.get(name) == probe:
+                groups = letters(of.several, of.scores)
                 lines += [{**_line(of, row), "row": row, "question": name,
                            "rank_group": groups.get(row, "")} for row in of.scores]  # fmt: skip
         found = pd.DataFrame(lines, columns=["question", "row", "better", *OF_LONGEST])
@@ -166,15 +165,15 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     of_runs = progress(kept, ceilings, needed)
     firsts = {question.name: question.first_position for question in suite.questions}
     of_runs = of_runs.merge(horizons(seeds, firsts), how="left", on=["question", "row"])
-    longest = {question.name: question.longest for question in suite.questions if question.longest}
-    return SuiteResults(suite.key, rows, seeds, questions, note, of_runs, longest)
+    probes = {of.name: of.longest_probe for of in suite.questions if of.longest_probe}
+    return SuiteResults(suite.key, rows, seeds, questions, note, of_runs, probes)
 
 
 def on_longest(answers: pd.DataFrame) -> pd.DataFrame:
-    # `answers` of one question with the results of its longest sequences in place of its own; what
-    # is at a baseline stays.
-    longest = {name: answers[f"longest.{name}"] for name in OF_LONGEST}
-    return answers.assign(**longest, solved=False)
+    # `answers` of one question with the results of its longest sequences in place of its own.
+    # Baselines and the ceiling are of the trained lengths: they say nothing of these.
+    of_probe = {name: answers[f"longest.{name}"] for name in OF_LONGEST}
+    return answers.assign(**of_probe, solved=False, at_baseline=False, baseline_value=math.nan)
 
 
 def _best(answers: pd.DataFrame) -> pd.Series:
@@ -296,13 +295,15 @@ class QuestionResults:
     def _best_first(self) -> list[str]:
         return sorted(self.scores, key=lambda row: -self.metric.sign * self.scores[row].mean)
 
-    def rank_groups(self, rows: Collection[str]) -> dict[str, str]:
-        if not (ranked := [row for row in self.compared if row in rows]):
-            return {}
-        separable = statistics.separable_pairs([*self.compared.values()])
-        places = [row in ranked for row in self.compared]
-        groups = statistics.rank_groups(separable[places][:, places])
-        return dict(zip(ranked, groups, strict=True))
+
+def letters(samples: Mapping[str, Sample], rows: Collection[str]) -> dict[str, str]:
+    # The rank groups of `rows`; all `samples` are compared.
+    if not (ranked := [row for row in samples if row in rows]):
+        return {}
+    separable = statistics.separable_pairs([*samples.values()])
+    places = [row in ranked for row in samples]
+    groups = statistics.rank_groups(separable[places][:, places])
+    return dict(zip(ranked, groups, strict=True))
 
 
 NO_RESULTS = QuestionResults(
@@ -356,7 +357,7 @@ def _answers(question: QuestionResults, runs: pd.DataFrame) -> pd.DataFrame:
     ranked = [row for row in lines if lines[row]["answered"] or question.is_unbeaten
               or (row in question.samples and not question.samples[row].bounded)]  # fmt: skip
     found = found.join(pd.DataFrame.from_dict(lines, orient="index"))
-    return found.assign(rank_group=found.index.map(question.rank_groups(ranked)))
+    return found.assign(rank_group=found.index.map(letters(question.compared, ranked)))
 
 
 def _line(question: QuestionResults, row: str) -> dict[str, Any]:

@@ -60,10 +60,14 @@ def chosen(runs: pd.DataFrame) -> tuple[Suite, pd.DataFrame]:
 def _suite(
     runs: pd.DataFrame, costs: pd.DataFrame, asks: Mapping[str, str]
 ) -> tuple[Suite, pd.DataFrame]:
-    # The runs of a question share `question.id` and the kind of device. Its title has the words
-    # that not all questions share; the title of the suite has the tasks and the shared words.
-    keys = ["question.id", "device"]
-    first = runs.sort_values(["title", *keys]).drop_duplicates(keys).to_dict("records")
+    # The runs of a question share `question.id`, positions and the kind of device. Its title has
+    # the words that not all questions share; that of the suite has the tasks and the shared words.
+    keys = ["question.id", "device", "model.positions"]
+    runs = runs.assign(**{"model.positions": runs.get("model.positions", pd.Series()).fillna("")})
+    each = runs.sort_values(["title", *keys]).drop_duplicates([*keys, "attention"])
+    # Positions are named if they are not those of one of the variants.
+    first = [max(same.to_dict("records"), key=lambda run: len(_words(run)))
+             for _, same in each.groupby(keys, sort=False)]  # fmt: skip
     words = [_words(run) for run in first]
     if len({run["device"] for run in first}) > 1:
         words = [[*of, run["device"]] for of, run in zip(words, first, strict=True)]
@@ -87,7 +91,7 @@ def _suite(
         cost=_plan(runs, costs),
     )  # fmt: skip
     digests = declared(suite)
-    by_key = {(run["question.id"], run["device"]): question.name
+    by_key = {tuple(run[key] for key in keys): question.name
               for run, question in zip(first, questions, strict=True)}  # fmt: skip
     of_runs = [by_key[key] for key in zip(*(runs[key] for key in keys), strict=True)]
     left_out = is_newest(runs).map({True: "", False: "of an older version of the task"})
@@ -101,14 +105,13 @@ def _suite(
 def _words(run: Line) -> list[str]:
     # The task, the recipe, and what differs from it.
     found = TITLE.fullmatch(run["title"])
-    asked = json.loads(run["asked"])
     if not found:
-        question, positions = _question_of(run["title"]), asked["model"].get("positions")
+        question, positions = _question_of(run["title"]), run["model.positions"]
         if question is None or positions == question.positions_of(run["attention"]):
             return [run["title"]]
         metric = [run["metric"]] if run["metric"] != "accuracy" else []
         return [question.task, f"recipe {run['title']}", f"positions {positions}", *metric]
-    recipe, options = found["recipe"], asked["task"]["options"]
+    recipe, options = found["recipe"], json.loads(run["asked"])["task"]["options"]
     usual = _options(recipe, run["task.name"])
     texts = [*re.split(r",(?=\w+=)", found["options"] or ""), *(found["changes"] or "").split(", ")]
     changes = {name: options[name] for name in sorted(usual.keys() & options.keys())}

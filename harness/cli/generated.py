@@ -90,7 +90,9 @@ def _reports(root: Path) -> Files:
                 "needs": ["recall", "overwrite"],
             }
             chosen = advice.advise(values, query)
-            text = insert(text, "choose", rendered("readme.md.j2", found=chosen))
+            text = insert(
+                text, "choose", rendered("readme.md.j2", found=chosen, heads=values["heads"])
+            )
     (tested,) = [of for of in found.suites if of.suite.key == validity.suite()] or (
         store.results_in(content, [validity.suite()], published=False).suites
     )

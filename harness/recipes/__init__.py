@@ -84,7 +84,7 @@ class Recipe(Frozen):
         if self.question is None:
             return ""
         fields = {"name", "title", "asks", "note", "variants", "rotary", "seeds", "more_seeds",
-                  "published", "first_position", "longest"}  # fmt: skip
+                  "published", "first_position", "longest_probe"}  # fmt: skip
         table = self.question.model_dump(mode="json", exclude=fields)
         table |= self.of_task(self.question.task).model_dump(mode="json", exclude={"variants"})
         return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]

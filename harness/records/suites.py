@@ -70,11 +70,11 @@ class SuiteQuestion(Frozen):
     # Of the first target of a test sequence; the horizon is the last position of 90 %
     first_position: Annotated[int, Field(ge=0)] = 0
     # The probe of the longest sequences: it has a column, and the advisor ranks by it
-    longest: str = ""
+    longest_probe: str = ""
 
     @property
     def longest_title(self) -> str:
-        return f"{self.title} ({self.longest})"
+        return f"{self.title} ({self.longest_probe})"
 
     def positions_of(self, attention: str) -> Positions:
         return "rotary" if attention in self.rotary else self.positions

@@ -47,7 +47,7 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
         return ""
     (member,), (key, _) = found, rules.setting_of(table, query)
     used = [name for name in query["needs"] if name not in result["unanswered"]]
-    needs = " and ".join(table["questions"][name].removesuffix(BOTH) for name in used)
+    needs = " and ".join(table["heads"][name].removesuffix(BOTH) for name in used)
     unit = " times the time of softmax" if table["units"][key] == "ratio" else " ms"
     others = [of for of in result["members"] if of["row"] != member["row"]]
     others.sort(key=rules.rank_key)
@@ -103,7 +103,7 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
         return ""
     used = [name for name in query["needs"] if name not in result["unanswered"]]
     time = "time, softmax = 1" if table["units"][key] == "ratio" else "time, ms"
-    titles = [table["questions"][name].removesuffix(BOTH) for name in used]
+    titles = [table["heads"][name].removesuffix(BOTH) for name in used]
     head = ["attention", *titles, time, memory_of(query["pass"]), "faster from"]
     # The recommended one is the first.
     found = sorted(result["members"], key=rules.rank_key)

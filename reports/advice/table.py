@@ -41,11 +41,14 @@ def table(
     rows = [*_rows(costs, suite, traits, units, depth)]
     forms = layer_costs.forms_of(suite, catalogue["tasks"])
     titles = {question.name: question.title for question in suite.questions}
+    # A question is ranked by its longest probe, and has its name in heads of columns.
+    heads, asks = dict(titles), {question.name: question.asks for question in suite.questions}
     for name, form in forms.items():
         of_question = answers[answers["question"] == name].set_index("row")
         if of_question["longest.text"].any():
             of_question = on_longest(of_question)
-            titles[name] = suite.question(name).longest_title
+            heads[name] = suite.question(name).longest_title
+            asks[name] += f" The results are of {suite.question(name).longest_probe}."
         finals = seeds[(seeds["question"] == name) & (seeds["status"] == "ok")]
         _add_question(rows, name, form, of_question, finals)
     every = [key_of(name, causal) for name in PASSES for causal in (False, True)]
@@ -54,8 +57,7 @@ def table(
     setting = suite.cost.model_dump(include={"dim", "heads", "precision", "batch"})
     machine = costs[["device", "machine", "threads"]].head(1).to_dict("records")
     return {
-        "suite": suite.key, "questions": titles, "forms": forms,
-        "asks": {question.name: question.asks for question in suite.questions},
+        "suite": suite.key, "questions": titles, "heads": heads, "asks": asks, "forms": forms,
         "steps": {name: recipe.train["steps"] for name, recipe in of_questions.items()},
         "question_notes": {of.name: of.note for of in suite.questions if of.note},
         "unbeaten": _unbeaten(suite, answers),

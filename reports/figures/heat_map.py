@@ -62,9 +62,13 @@ def draw(of: "Tables") -> Figure:
     labels = 0.3 + CHARACTER * max((len(style.label(row)) for row in places), default=0)
     lower = {*of.answers.loc[of.answers["better"] == "lower", "question"]}
     titles = [of.title for of in of.suite.questions if of.name in lower]
-    text = f" Lower is better: {', '.join(titles)}; the lightest is the worst result."
-    key = fill(KEY + text * bool(titles), int(KEY_INCH * sum(widths)) or 1)
+    text = f" Lower is better: {', '.join(titles)}." * bool(titles)
     headings = [field.heading for _, fields, _ in groups for field in fields]
+    titles += [
+        of.longest_title for of in of.suite.questions if _heading(of.longest_title) in headings
+    ]
+    text += f" The lightest is the worst result of {' and '.join(titles)}." * bool(titles)
+    key = fill(KEY + text, int(KEY_INCH * sum(widths)) or 1)
     lines = max((heading.count("\n") + 1 for heading in headings), default=1)
     head, foot = FORM + HEAD * max(lines, 2), FOOT * (2 + key.count("\n"))
     width = labels + sum(widths)
@@ -93,7 +97,7 @@ def _costs(of: "Tables", form: str) -> list[tuple[str, str]]:
 
 
 class Field(NamedTuple):
-    question: str  # Its title
+    title: str  # Of its question
     heading: str
     answers: pd.DataFrame  # By row
 
@@ -104,8 +108,8 @@ def _fields(of: "Tables", form: str) -> list[Field]:
         every = of.answers[of.answers["question"] == question.name].set_index("row")
         found.append(Field(question.title, _heading(question.title), every))
         if every["longest.text"].any():
-            longest = on_longest(every)
-            found.append(Field(question.title, _heading(question.longest_title), longest))
+            heading = _heading(question.longest_title)
+            found.append(Field(question.title, heading, on_longest(every)))
     return found
 
 

@@ -129,12 +129,13 @@ def _of_question(of: "Tables", name: str) -> str:
 
 def _of_longest(question: SuiteQuestion, answers: pd.DataFrame, times: pd.Series) -> str:
     rows = on_longest(_of_attention(answers[answers["longest.text"] != ""])).set_index("row")
-    best = rows.index[rows["best"].astype(bool)]
-    if len(best) < 2:
+    if rows.empty:
         return ""
-    leader, cheapest = _leader(rows), times.reindex(best).idxmin()
-    return (f". With {question.longest}, not trained: {leader} has {rows.at[leader, 'text']}; the "
-            f"cheapest within 2 % is {cheapest}")  # fmt: skip
+    leader = _leader(rows)
+    timed = times.reindex(rows.index[rows["best"].astype(bool)]).dropna().sort_values().index
+    others = [row for row in timed[:1] if row != leader]
+    cheapest = "".join(f"; the cheapest within 2 % is {row}" for row in others)
+    return f". With {question.longest_probe} {leader} has {rows.at[leader, 'text']}{cheapest}"
 
 
 def _leader(rows: pd.DataFrame) -> str:
@@ -192,7 +193,8 @@ def _of_experiments(of: "Tables") -> str:
         text = f"{line['row']} {line['text']}" + "".join(f" (published: {of})" for of in known)
         texts.setdefault(line["changes"], []).append(text)
     parts = [f"{of[:1].upper()}{of[1:]}: {', '.join(rows)}" for of, rows in texts.items()]
-    return f"Experiments. {'. '.join(parts)}." if parts else ""
+    one_seed = " of one seed" * all(line["seeds"] == 1 for line in shown)
+    return f"Experiments{one_seed}. {'. '.join(parts)}." if parts else ""
 
 
 def _of_mean(of: "Tables") -> str:
@@ -257,7 +259,7 @@ def primal_sentences(of: "Tables") -> list[str]:
         parts = [f"{group} {', '.join(named)}" for group, named in groups.items() if named]
         subject = f"Primal-Attention, {form}"
         if of.suite.average and (less := _less_softmax(of, form)):
-            subject, parts = f"Primal-Attention less softmax, {form}", [", ".join(less)]
+            subject, parts = f"Primal-Attention less softmax (planned), {form}", [", ".join(less)]
         ratio, last = matrix[f"time.{of.suite.cost.middle_length}"].get("primal"), ""
         if parts and not of.suite.average and ratio is not None and ratio == ratio:
             length = of.suite.cost.middle_length

@@ -60,6 +60,13 @@ class Tables(NamedTuple):
         return [found for found in self.suite.questions if self.forms[found.name] == form]
 
     @property
+    def longest_pairs(self) -> pd.DataFrame:
+        probes = {question.name: question.longest_probe for question in self.suite.questions}
+        return self.probe_pairs[
+            self.probe_pairs["probe"] == self.probe_pairs["question"].map(probes)
+        ]
+
+    @property
     def joined(self) -> pd.DataFrame:
         joined = pd.concat(self.matrix, axis=1)
         joined.columns = joined.columns.map(".".join)
@@ -162,9 +169,9 @@ def tables(
 def _absent_probes(answers: pd.DataFrame, suite: Suite) -> list[str]:
     ran, probed = ({*answers.loc[answers[text] != "", "question"]}
                    for text in ("text", "longest.text"))  # fmt: skip
-    return [f"{question.title}: no run has the probe {question.longest!r} of its suite; name one "
-            f"of the task." for question in suite.questions
-            if question.longest and question.name in ran - probed]  # fmt: skip
+    return [f"{question.title}: no run has the probe {question.longest_probe!r} of its suite; "
+            "name one of the task." for question in suite.questions
+            if question.longest_probe and question.name in ran - probed]  # fmt: skip
 
 
 def _missing(
@@ -269,15 +276,14 @@ def about(of: Tables) -> list[Line]:
         rates = ", ".join(map("{:g}".format, question.rates))
         rate = f"rates {rates}" if rates else f"rate {train['lr']:g}"
         batch = f" of {train['batch']} examples" if "batch" in train else ""
-        probes = of.probe_pairs[of.probe_pairs["question"] == question.name]
-        probes = probes[probes["probe"] == question.longest]
-        longest = f"{(probes['p_holm'] <= LEVEL).sum()} of {len(probes)} ({question.longest})"
+        probes = of.longest_pairs[of.longest_pairs["question"] == question.name]
+        probe = f"{(probes['p_holm'] <= LEVEL).sum()} of {len(probes)} ({question.longest_probe})"
         found.append({
             "name": question.name, "title": question.title, "form": of.forms[question.name],
             "asks": question.asks, "note": question.note, "training":
                 f"{train['steps']:,} steps{batch}, {train.get('optimiser', 'adamw')}, {rate}",
             "model": _model(model), "baseline": strongest(answers) or NOTHING,
-            "apart": f"{len(apart)} of {len(tested | apart)}" + f"; {longest}" * bool(len(probes)),
+            "apart": f"{len(apart)} of {len(tested | apart)}" + f"; {probe}" * bool(len(probes)),
             "has_results": len(answers) > 0,
         })  # fmt: skip
     return found

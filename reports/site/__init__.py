@@ -25,6 +25,7 @@ from reports.layer_costs import CAUSAL
 from reports.pages.findings import conclusion, explain
 from reports.pages.sentences import sentences
 from reports.pages.suite import Tables
+from reports.suite_results import on_longest
 from reports.text import CONTROLS, NOTHING, number, ratio_text, whole_text, without_nan
 
 FOLDER = Path(__file__).parent
@@ -84,7 +85,10 @@ def _fields(tables: Tables) -> dict[tuple[str, str], Values]:
     made = tables.seeds.groupby(["question", "row"])
     rates, seeds = made["train.lr"].last().to_dict(), made["seed"].nunique().to_dict()
     found: dict[tuple[str, str], Values] = {}
-    for name, answers in tables.answers.groupby("question"):
+    groups = [*tables.answers.groupby("question")]
+    groups += [(f"{name}.longest", on_longest(answers)) for name, answers in groups
+               if answers["longest.text"].any()]  # fmt: skip
+    for name, answers in groups:
         for row, colour in zip(answers["row"], colours(answers, answers), strict=True):
             if colour:
                 at = (str(name), row)
@@ -116,11 +120,10 @@ def _cards(table: Values, tables: Tables) -> dict[str, Values]:
 
 
 def _scores(rows: Iterable[Values], suite: Suite) -> Values:
-    # Row, score, low, high, state bytes, score and interval as text.
+    # Row, score, low, high, state bytes.
     return {
         question.name: [
-            [row["row"], answer["mean"], answer["low"], answer["high"], row["state_bytes"],
-             answer["text"], answer["interval"]]
+            [row["row"], answer["mean"], answer["low"], answer["high"], row["state_bytes"]]
             for row in rows
             if (answer := row["answers"][question.name])["mean"] is not None
         ]

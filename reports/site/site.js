@@ -182,7 +182,7 @@ function element(tag, children = [], attributes = {}) {
 }
 
 function answerTable({ key, used, members }) {
-  const heads = ["mechanism", ...used.map((name) => table.questions[name]),
+  const heads = ["mechanism", ...used.map((name) => table.heads[name]),
     table.units[key] === "ratio" ? "time, × softmax" : "time, ms", memoryOf(key), "faster than softmax from",
     "tied with", "can be used in"];
   const rows = members.map(({ row, groups, cells, tied, uses }) => {

@@ -374,70 +374,99 @@ def test_the_solved_size_is_the_largest_trained_one_of_at_least_90(means, traine
     assert found["recall", "a"] == pytest.approx(expected, nan_ok=True)
 
 
-def test_the_longest_probe_has_a_column_and_the_advisor_ranks_by_it(suite_frames, judged):
+PROBE = "recall (8 pairs in 128)"
+
+
+@pytest.fixture
+def long(suite_frames, judged):
+    """Recall with a longest probe: softmax, best before, falls to linear there, the others stay."""
     suite, runs, *_ = suite_frames
     first, *others = judged.suite.questions
-    long = first.model_copy(update={"longest": "8 pairs in 128"})
-    suite = suite.model_copy(update={"questions": (long, *others)})
-    # Softmax falls to linear beyond the trained lengths, the others stay.
-    samples = {(row, seed): sample for row, seed, sample, question in
-               runs[["row", "seed", "sample", "question"]].itertuples(index=False)
-               if question == "recall"}  # fmt: skip
+    first = first.model_copy(update={"longest_probe": "8 pairs in 128"})
+    suite = suite.model_copy(update={"questions": (first, *others)})
+    of_recall = runs[runs["question"] == "recall"].set_index(["row", "seed"])["sample"]
     other = {"softmax": "linear[chunk=8]"}
     probes = [
-        {"8 pairs in 64": samples[row, seed], "8 pairs in 128": samples[other.get(row, row), seed]}
-        if name == "recall"
-        else {}
+        {"8 pairs in 64": of_recall[row, seed],
+         "8 pairs in 128": of_recall[other.get(row, row), seed]} if name == "recall" else {}
         for row, seed, name in zip(runs["row"], runs["seed"], runs["question"], strict=True)
-    ]
+    ]  # fmt: skip
     curves = [[*zip(STEPS, CURVES[row], strict=True)] for row in runs["row"]]
     runs = runs.assign(probes=probes, groups=[{}] * len(runs), evaluations=curves,
                        declared=runs["question"].map(declared(suite)))  # fmt: skip
-    of = suite_frames.tables(suite=suite, runs=runs)
-    of_recall = of.answers.set_index(["question", "row"]).loc["recall"]
-    assert not any("not trained" in text for text in sentences(of)) and not of.notes
-    wrong = long.model_copy(update={"longest": "8 pairs in 99"})
-    wrong = suite.model_copy(update={"questions": (wrong, *others)})
-    (note,) = suite_frames.tables(suite=wrong, runs=runs).notes
-    assert note.startswith("recall: no run has the probe '8 pairs in 99'")
-    best = {"primal": 71.0, "softmax": 70.0}  # Softmax is the faster one
-    means = {
-        "longest.best": of.answers["row"].isin(best),
-        "longest.mean": of.answers["row"].map(best),
-    }
-    both = of._replace(answers=of.answers.assign(**means))
-    assert [text.partition(". With ")[2] for text in sentences(both) if "not trained" in text] == [
-        f"8 pairs in 128, not trained: primal has {of_recall.at['primal', 'longest.text']}; the "
-        "cheapest within 2 % is softmax."
-    ]  # fmt: skip
-    low, primal = of_recall.loc["linear[chunk=8]"], of_recall.loc["primal"]
-    assert of_recall.loc["softmax", "longest.text"] == low["longest.text"] == low["text"]
-    assert primal["longest.interval"] == primal["interval"]
-    assert of_recall["longest.best"].to_dict() == {
-        "softmax": False, "primal": True, "linear[chunk=8]": False, "none": False
-    }  # fmt: skip
+    return suite_frames._replace(suite=suite, runs=runs)
+
+
+def column_of(of):
     head, _, *lines = table_in(page_of(of), "## Causal attention")
-    shown = {line[0]: line[head.index("recall (8 pairs in 128)")] for line in lines}
-    assert shown["primal"].startswith(f"**{primal['text']}** <sub>[")
-    assert not shown["softmax"].startswith("*") and shown["none"][0] != "*"
-    one_seed = of.answers.assign(at_baseline=True, **{"longest.seeds": 1})
-    _, _, *lines = table_in(page_of(of._replace(answers=one_seed)), "## Causal attention")
-    cells = {line[0]: line[head.index("recall (8 pairs in 128)")] for line in lines}
-    assert cells["softmax"] == f"*{low['text']}*" and cells["none"][0] != "*"
+    return {line[0]: line[head.index(PROBE)] for line in lines}
+
+
+def test_the_longest_probe_has_a_column_of_its_own_results(long):
+    of = long.tables()
+    answers = of.answers.set_index(["question", "row"]).loc["recall"]
+    low, primal = answers.loc["linear[chunk=8]"], answers.loc["primal"]
+    assert answers.loc["softmax", "longest.text"] == low["longest.text"] == low["text"]
+    assert primal["longest.interval"] == primal["interval"]
+    assert answers.index[answers["longest.best"]].tolist() == ["primal"]
+    found = column_of(of)
+    assert found["primal"].startswith(f"**{primal['text']}** <sub>[")
+    assert found["softmax"].startswith(f"{low['text']} <sub>[") and found["none"][0] != "*"
+    assert PROBE in terminal(of)
+    # Softmax and linear alone have the same answers.
     assert re.findall(r"; (.*) \(8 pairs in 128\) \|$", page_of(of), re.M) == ["5 of 6"]
-    values = advice.table(of.answers, of.seeds, suite_frames.costs, suite, described())
-    groups = {row["row"]: row["groups"].get("recall") for row in values["rows"]}
-    assert groups["primal"] == 1 < groups["softmax"]
+    assert len(of.longest_pairs) == 6 and {*of.longest_pairs["probe"]} == {"8 pairs in 128"}
+
+
+def test_the_longest_probe_of_one_seed_has_no_interval_and_no_rank(long):
+    of = long.tables(runs=long.runs[long.runs["seed"] == 1])
+    found = column_of(of)
+    assert (
+        found["primal"]
+        == of.answers.set_index(["question", "row"]).at[("recall", "primal"), "longest.text"]
+    )
+    assert not of.answers["longest.best"].any() and of.longest_pairs.empty
+
+
+def test_a_probe_that_no_run_has_is_named_and_has_no_column(long):
+    first, *others = long.suite.questions
+    wrong = first.model_copy(update={"longest_probe": "8 pair in 128"})
+    of = long.tables(suite=long.suite.model_copy(update={"questions": (wrong, *others)}))
+    assert of.notes[0].startswith("recall: no run has the probe '8 pair in 128'")
+    assert "8 pair in 128" not in page_of(of).partition("## Questions")[0].partition("\n- ")[0]
+
+
+@pytest.mark.parametrize(("best", "timed", "text"), [
+    ({"primal": 71.0, "softmax": 70.0}, True, "primal has {}; the cheapest within 2 % is softmax."),
+    ({"primal": 71.0, "softmax": 70.0}, False, "primal has {}."), ({}, True, "primal has {}."),
+])  # fmt: skip
+def test_the_findings_name_the_best_of_the_longest_probe(long, best, timed, text):
+    of = long.tables(**({} if timed else {"costs": long.costs[:0]}))
+    if best:
+        changed = {"longest.best": of.answers["row"].isin(best),
+                   "longest.mean": of.answers["row"].map(best)}  # fmt: skip
+        of = of._replace(answers=of.answers.assign(**changed))
+    primal = of.answers.set_index(["question", "row"]).at[("recall", "primal"), "longest.text"]
+    found = [of.partition(". With 8 pairs in 128 ")[2] for of in sentences(of)]
+    assert [of for of in found if of] == [text.format(primal)]
+
+
+def test_the_advisor_and_the_figures_rank_by_the_longest_probe(long):
+    of = long.tables()
+    answers = of.answers.set_index(["question", "row"]).loc["recall"]
+    values = advice.table(of.answers, of.seeds, long.costs, of.suite, described())
+    rows = {row["row"]: row for row in values["rows"]}
+    assert rows["primal"]["groups"]["recall"] == 1 < rows["softmax"]["groups"]["recall"]
+    low = answers.loc["linear[chunk=8]", "text"]
+    assert rows["softmax"]["texts"]["recall"].partition(" ")[0] == low
+    assert values["heads"]["recall"] == PROBE and values["questions"]["recall"] == "recall"
+    assert values["asks"]["recall"].endswith(" The results are of 8 pairs in 128.")
     # What solves the trained lengths does not solve these.
-    assert of_recall["solved"].tolist() == [True, False, False, False]
-    assert {row["solved"].get("recall", 0) for row in values["rows"]} == {0}
+    assert answers.loc["softmax", "solved"] and rows["softmax"]["solved"]["recall"] == 0
     (axes,) = heat_map.draw(of).axes
     drawn = [" ".join(text.get_text().split()) for text in axes.texts]
-    assert drawn.count("recall (8 pairs in 128)") == 1
-    assert drawn.count(low["text"]) == 3
-    assert values["questions"]["recall"] == "recall (8 pairs in 128)"
-    texts = {row["row"]: row["texts"]["recall"] for row in values["rows"] if row["texts"]}
-    assert texts["softmax"].partition(" ")[0] == low["text"]
+    assert drawn.count(PROBE) == 1 and drawn.count(low) == 3
+    assert drawn[-1].endswith(f"The lightest is the worst result of {PROBE}.")
 
 
 def test_the_figure_of_scaling_needs_one_size_at_three_lengths(judged):

@@ -98,6 +98,11 @@ def test_a_question_is_called_what_it_does_not_share_with_the_others_in_words():
     for positions, title in (("rotary", "laptop@3/recall"), ("learned", other)):
         named = make_record(budget="laptop@3/recall", model={"positions": positions})
         assert {*titles([named, make_record()])} == {title, "listops, recipe paper"}
+    # Of softmax, but not of linear, other positions are usual.
+    same = [make_record(row, budget="laptop@3/recall", model={"positions": "none"})
+            for row in ("linear", "softmax")]  # fmt: skip
+    assert titles(same) == ["recall"] and rows(same) == ["linear", "softmax"]
+    assert chosen(same)[0].questions[0].note.endswith("positions none")
     tree = make_record(task="recall", key="recall@1[max_len=99]").model_dump()
     tree["spec"]["question"]["task"]["options"] = {"pairs": 4, "max_len": 99}
     tree["spec"]["question"] |= {
