@@ -5,6 +5,8 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -28,7 +30,7 @@ def measured_here(measured: Measured) -> Measured:
     return measured if "NAMED_SINCE" in os.environ and limit > 0 else sys.exit(1)
 
 
-ENDS = {
+ENDS: dict[str, Callable[[Measured], Any]] = {
     "measures": measured_here,
     "hangs": lambda _: signal.pause(),
     "crashes": lambda _: os.kill(os.getpid(), signal.SIGSEGV),
