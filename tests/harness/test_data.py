@@ -6,7 +6,7 @@ from itertools import count, product
 import pytest
 import torch
 
-from harness.batches import ShuffledBatches, in_order
+from harness.batches import LENGTH_STEP, ShuffledBatches, in_order
 from harness.data import restore
 from harness.environment import files_of
 from harness.records.spec import RunSpec
@@ -113,17 +113,26 @@ def test_an_epoch_gives_every_example_once_but_those_of_an_incomplete_batch(coun
     assert len({*map(tuple, [*orders, range(count)])}) == 5 or count < 8
 
 
+def test_a_bucketed_batch_is_padded_to_its_longest_example():
+    order = ShuffledBatches(1000, 10, 0, CPU, LENGTHS)
+    longest = [int(LENGTHS[order.batch(number)].max()) for number in range(100)]
+    steps = [order.length(number) for number in range(100)]
+    assert steps == [-(-length // LENGTH_STEP) * LENGTH_STEP for length in longest]
+
+
 def split_of(lengths: list[int], length: int = 300) -> Split:
     # What is beyond the lengths are other tokens.
     tokens = torch.randint(0, 9, (len(lengths), length), dtype=torch.uint8)
     return Split.single(tokens, torch.tensor(lengths), torch.arange(len(lengths)) % 3)
 
 
-def test_an_example_is_as_long_as_its_longest_sequence():
+def test_a_batch_is_cut_to_a_length_and_an_example_is_as_long_as_its_longest_sequence():
     split, ids = split_of([5, 20, 300]), torch.tensor([[0, 1], [2, 0]], dtype=torch.int32)
+    whole, cut = (split.gather(torch.tensor([2, 0]), length) for length in (None, 64))
+    assert torch.equal(cut.tokens, whole.tokens[..., :64])
+    assert torch.equal(cut.mask, whole.mask[..., :64])
     pairs = replace(split, sequence_ids=ids, targets=torch.tensor([0, 1]))
     assert pairs.example_lengths().tolist() == [20, 300]
-    assert pairs.gather(torch.tensor([1]), 320).tokens.shape == (1, 2, 300)
 
 
 @pytest.mark.parametrize("by_length", [False, True])
