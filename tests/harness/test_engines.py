@@ -21,6 +21,7 @@ from harness.engines.local import Processes, visible_gpus
 from harness.environment import use_threads
 from harness.records.store import Store
 from tests.conftest import ROOT
+from tests.harness.calls import start_a_process
 from tests.harness.conftest import DEADLINE, SMALL
 
 CELLS = ["run", "--budget", "smoke", "--precision", "fp32", "--no-cost"]
@@ -127,13 +128,6 @@ def test_runs_at_once_share_the_threads_of_the_machine(resources, runs, threads,
     monkeypatch.setattr("torch.get_num_threads", lambda: 9)
     found = Resources(**resources)
     assert (found.runs_at_once, found.threads_of_run) == (runs, threads)
-
-
-def start_a_process() -> int | None:
-    process = multiprocessing.get_context("spawn").Process(target=os.getpid)
-    process.start()
-    process.join()
-    return process.exitcode
 
 
 def test_each_call_has_a_process_of_its_own_and_one_gpu_in_turn(monkeypatch):

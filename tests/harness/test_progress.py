@@ -60,13 +60,10 @@ def test_without_tensorboard_nothing_is_run_and_the_remedy_is_named(rejected, st
     assert not store.folder.exists()
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
-def test_a_terminal_has_one_updated_line_and_a_pipe_a_line_for_each_message(stream, monkeypatch):
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_has_one_updated_line_and_a_pipe_a_line_for_each_message(terminal, monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal)
     monkeypatch.setattr("sys.stdout", stream)
     monkeypatch.setenv("COLUMNS", "40")
     logger = logging.getLogger("harness.test")
@@ -76,7 +73,7 @@ def test_a_terminal_has_one_updated_line_and_a_pipe_a_line_for_each_message(stre
         logger.info("a result")
         for name in ("grid", "run"):
             logger.debug("", extra={"bar": name})
-    if not stream.isatty():
+    if not terminal:
         assert stream.getvalue() == "a run: step 5/9\na result\n"
         return
     *before, last = stream.getvalue().split(CLEAR)

@@ -5,7 +5,6 @@ import pytest
 from harness import recipes
 from harness.environment import options_of
 from harness.questions import composed
-from harness.records.spec import TrainSpec
 from tasks.registry import tasks
 from tests.conftest import one_line
 from tests.harness.conftest import requested
@@ -81,6 +80,8 @@ BAD = {
     "max_len=9 must be at least": {"settings": {"listops": {"max_len": 9}}},
     "train.lr=-1: input should be greater than 0; give": {"settings": {"train": {"lr": -1}}},
     "warmup=5 exceeds steps=4;": {"settings": {"train": {"steps": 4, "warmup": 5}}},
+    "schedule=cosine needs cycle_momentum=false": {
+        "settings": {"train": {"schedule": "cosine", "cycle_momentum": True}}},
     "of model 'heds'; did you mean 'heads' or 'head'?": {"settings": {"model": {"heds": "1"}}},
     # files
     "cannot be read (Invalid value": "train = [",
@@ -95,12 +96,6 @@ BAD = {
         "[tasks.listops]", "[tasks.listops]\nextends = 'short'"),
     "model.dropout=True is a boolean": "[other.model]\ndropout = true\n",
 }  # fmt: skip
-
-
-def test_compiled_models_have_no_buckets():
-    both = {**resolved(recipe="smoke").train.model_dump(), "bucket_by_length": True}
-    with pytest.raises(ValueError, match=r"batches of many lengths.*; use either"):
-        TrainSpec.model_validate({**both, "compiled": True})
 
 
 @pytest.mark.slow_after(15)

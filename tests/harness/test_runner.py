@@ -215,12 +215,9 @@ def test_a_damaged_checkpoint_starts_the_run_again(tiny, store, run_here, interr
     assert files(store) == [store.path(record.spec).name]
 
 
-def test_a_checkpoint_is_written_at_evaluations_and_after_the_interval(tiny, run_here, recorded):
+def test_a_checkpoint_is_written_after_the_interval(tiny, run_here, recorded):
     saves, seconds = recorded(checkpoint, "save", lambda *of: of[2].step), iter(range(1000))
-    run_here(tiny(steps=8, evaluations=2), save_every=5.0, clock=lambda: next(seconds))
     # The clock is read once per step, and once per checkpoint.
-    assert saves == [4, 8]
-    saves.clear()
     run_here(tiny(steps=8, evaluations=1), save_every=5.0, clock=lambda: next(seconds))
     assert saves == [5, 8]
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional as F
 
+from harness import data as datas
 from harness.baselines import fit
 from harness.data import Data, data_of
 from harness.model import LAYERS, Classifier, FlattenedHead
@@ -150,9 +151,10 @@ class RandomSeries(Data):
         return dict.fromkeys(SPLITS, split)
 
 
-def test_a_run_of_a_time_series_gives_a_record(run_here, give):
+def test_a_run_of_a_time_series_gives_a_record(run_here, monkeypatch):
     name, settings = "uea-japanese-vowels", {"model": {"norm": "batch"}}
-    give(RandomSeries(data_of(question_of(name, "smoke", settings).task).task))
+    task = data_of(question_of(name, "smoke", settings).task).task
+    monkeypatch.setitem(datas._READ, (type(task), task.key), RandomSeries(task))
     record = run_here(requested("softmax+primal", name, **settings))
     assert (record.status, record.reason, record.spec.model.norm) == ("ok", "", "batch")
     assert record.curve[-1].losses.keys() == {"ksvd"} and record.final is not None

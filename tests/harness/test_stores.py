@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from harness import api
 from harness.records import store as stores
 from harness.records.answers import ClusterValues, CorrectAnswers
-from harness.records.files import EDITED, Text, file_lines, line_of, write_atomic
+from harness.records.files import EDITED, Text, file_lines, line_of, read_lines, write_atomic
 from harness.records.record import Point, Record
 from harness.records.spec import RunSpec
 from harness.records.store import CostStore, Store
@@ -55,17 +55,6 @@ def test_a_specification_is_frozen_and_rejects_unknown_fields_and_values():
         OTHER.seed = 2
 
 
-def test_a_record_is_read_as_it_was_written(store, record):
-    path, spec = store.write(record), record.spec
-    assert path == store.path(spec)
-    assert path.name == f"listops-softmax+primal-paper-cpu-s0-{spec.id}.json"
-    assert store.find(spec) == record and store.find(OTHER) is None
-    # A partial file, and a checkpoint, are no record.
-    (store.folder / f".{spec.id}-x.partial").write_text(record.model_dump_json()[:99])
-    store.checkpoint(spec).touch()
-    assert store.checkpoint(spec).parent == store.folder and store.read() == ([record], [])
-
-
 @pytest.mark.parametrize(("function", "error", "raised"), [
     ("os.fsync", OSError(28, "disk full"), UserError),
     ("pathlib.Path.replace", KeyboardInterrupt(), KeyboardInterrupt),
@@ -80,36 +69,29 @@ def test_a_failed_write_leaves_the_former_record_and_no_other_file(
     assert [path.read_bytes() for path in store.folder.iterdir()] == [before]
 
 
-@pytest.mark.parametrize(
-    "kind", ["no JSON", "another kind", "another schema", "a field", "no text"]
-)
-def test_a_broken_record_is_reported_and_left_as_it_is(store, record, kind):
-    tree = record.model_dump(mode="json")
-    damaged = {
-        "no JSON": json.dumps(tree)[:99].encode(), "another kind": b"[]", "no text": b"\xff\x00",
-        "another schema": json.dumps({**tree, "schema_version": 3}).encode(),
-        "a field": json.dumps({**tree, "note": 1}).encode(),
-    }[kind]  # fmt: skip
-    good, path = record.model_copy(update={"spec": OTHER}), store.path(record.spec)
-    store.write(good)
-    path.write_bytes(damaged)
+@pytest.mark.parametrize(("change", "expected"), [
+    ({"schema_version": 3}, "it is of another schema; run it again, or move it away"),
+    ({"note": 1}, "note: "),
+])  # fmt: skip
+def test_a_record_of_another_schema_is_named_and_left_as_it_is(store, record, change, expected):
+    path = store.write(record)
+    path.write_text(text := json.dumps(record.model_dump(mode="json") | change))
     records, ((broken, reason),) = store.read()
-    assert (records, broken) == ([good], path) and reason and "\n" not in reason
-    schema = reason == "it is of another schema; run it again, or move it away"
-    assert schema == (kind == "another schema")
+    assert (records, broken) == ([], path) and reason.startswith(expected)
     with one_line(path, "is not a record"):
         store.find(record.spec)
-    assert path.read_bytes() == damaged
+    assert path.read_text() == text
 
 
 @cache
 def first_of(kind):
-    return kind.within(ROOT / "results").read_whole()[0]
+    store = kind.within(ROOT / "results")
+    return next(store.parse(of) for of in read_lines(ROOT / "results") if of.kind == store.tag)
 
 
 @pytest.mark.parametrize("kind", stores.KINDS.values(), ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("form", ["a file", "a line"])
-@pytest.mark.parametrize("edit", ["a year", "the checksum", "no checksum", "none"])
+@pytest.mark.parametrize("edit", ["a year", "no checksum", "none"])
 def test_an_edited_record_is_named_and_not_believed(tmp_path, kind, edit, form):
     first, store = first_of(kind), kind.within(tmp_path)
     name, path = store.name_of(first), tmp_path / "row" / "any.jsonl"
@@ -121,7 +103,6 @@ def test_an_edited_record_is_named_and_not_believed(tmp_path, kind, edit, form):
     text = path.read_text("utf-8")
     path.write_text({
         "a year": re.sub(r'("(?:started|taken)": ?"202).', r"\g<1>5", text),
-        "the checksum": re.sub(r'("checksum": ?")....', r"\g<1>0000", text),
         "no checksum": re.sub(r' ?"checksum": ?"\w*",\n?', "", text),
         "none": text,
     }[edit], "utf-8")  # fmt: skip
@@ -242,6 +223,7 @@ NO_LINES = {
 PLACES = {f"{kind}.jsonl": make for kind, make in NO_LINES.items()} | {
     f"{kind}.{suffix}": make for kind, make in NO_FILES.items() for suffix in ("json", "jsonl")
 }
+PLACES |= {"cut.json": write('{"'), "list.json": write("[]"), "binary.json": write("\x80\0")}
 
 
 @pytest.fixture

@@ -122,9 +122,10 @@ def test_a_suite_or_a_question_that_is_not_there_is_rejected(find, name):
 
 def test_a_file_that_is_no_record_of_costs_is_rejected_before_the_first_run(file, rejected, store):
     suite = suites.find(file())
-    costs = CostStore.within(store.folder)
-    costs.require_writable()
-    path = costs.path(harness.suite.layer_costs(suite, suite.rows[0], "cpu")[0])
+    path = CostStore.within(store.folder).path(
+        harness.suite.layer_costs(suite, suite.rows[0], "cpu")[0]
+    )
+    path.parent.mkdir(parents=True)
     path.write_text("{}")
     line = rejected("run", "--suite", file(), "-a", suite.rows[0].attention)
     assert path.name in line and line.endswith("move it away to measure this again")
@@ -299,14 +300,15 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_each_form(
 
 
 def test_the_first_command_asks_a_suite_with_a_question_of_the_form(store, file, outcomes):
-    first_suite = file("version = 3", 'version = 3\nfirst = ["hard"]')
-    path = Path(first_suite).with_name("other.toml")
-    path.write_text(Path(first_suite).read_text().replace('["hard"]', '["easy"]'))
+    path = Path(file("version = 3", 'version = 3\nfirst = ["hard"]'))
+    other = path.with_name("other.toml")
+    other.write_text(path.read_text().replace('["hard"]', '["easy"]'))
     how = Execution(store=store.folder, resources=Resources(workers=1, threads=1), cost=False)
-    for names, suite, question in (("primal", first_suite, "hard"), ("delta", str(path), "easy")):
-        (row,) = first([names], how, [first_suite, str(path)])["rows"]
-        assert row["suite"] == suite and row["questions"][0]["score"] is not None
-        assert row["questions"][0]["title"] == suites.find(suite).question(question).title
+    for name, suite, pairs in (("primal", path, "four"), ("fox", other, "two")):
+        (row,) = first([name], how, [str(path), str(other)])["rows"]
+        (question,) = row["questions"]
+        assert (row["suite"], question["asks"]) == (str(suite), f"Recall {pairs} pairs.")
+        assert question["score"] is not None
 
 
 def test_a_variant_without_a_task_is_the_first_command(call, monkeypatch):
@@ -320,25 +322,23 @@ def test_a_variant_without_a_task_is_the_first_command(call, monkeypatch):
 def test_published_costs_of_softmax_of_this_pytorch_are_copied(tmp_path, monkeypatch):
     monkeypatch.setattr("harness.stores.PUBLISHED", tmp_path / "published")
     published, own = (CostStore.within(tmp_path / name) for name in ("published", "own"))
-    here, specs = describe("cpu").versions["torch"], []
-    for name, length, torch in (
-        ("softmax", 64, here),
-        ("softmax", 128, "0.1"),
-        ("linear", 64, here),
-    ):
-        record = changed(make_cost(name, length), "environment", versions={"torch": torch})
+    here = describe("cpu").versions["torch"]
+    given = (("softmax", 64, here), ("softmax", 128, "0.1"), ("linear", 64, here))
+    records = [changed(make_cost(name, length), "environment", versions={"torch": torch})
+               for name, length, torch in given]  # fmt: skip
+    for record in records:
         published.write(record)
-        specs.append(record.spec)
-    copy_published(specs, tmp_path / "own")
-    assert [record.spec for record in own.read()[0]] == specs[:1]
+    copy_published([record.spec for record in records], tmp_path / "own")
+    assert own.read() == (records[:1], [])
 
 
 def test_a_suite_measures_both_forms_of_a_layer_that_has_both():
-    suite = suites.find("laptop")
-    specs = [of for row in suite.rows for of in harness.suite.layer_costs(suite, row, "cpu")]
+    suite, names = suites.find("laptop"), ("hgrn2", "delta", "linformer", "softmax")
+    rows = [row for row in suite.rows if row.attention in names]
+    specs = [of for row in rows for of in harness.suite.layer_costs(suite, row, "cpu")]
     planned = {
         name: {(s.operation, s.causal, s.length) for s in specs if s.attention == name}
-        for name in ("hgrn2", "delta", "linformer")
+        for name in names
     }
     train = {causal: {("train", causal, n) for n in suite.cost.lengths} for causal in (True, False)}
     others = {(name, True, n) for name in ("prefill", "decode") for n in suite.cost.lengths}

@@ -2,27 +2,20 @@
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
-from torch import nn
 from torch.nn import functional as F
-from torch.optim.lr_scheduler import OneCycleLR
 
 from harness.data import restore
 from harness.model import build_model
-from harness.optimisers import Muon, parameter_groups
-from harness.records.spec import TrainSpec
+from harness.optimisers import parameter_groups
 from harness.train import (
     DivergedError,
     Evaluation,
     Progress,
     Trainer,
-    constant,
-    cosine,
     evaluation_steps,
     fit,
     one_cycle,
@@ -33,17 +26,11 @@ from tasks.contract import Split
 from tests.harness.conftest import requested
 from tests.harness.specs import Clock, nothing, recipe
 
-ADAMW = partial(torch.optim.AdamW, fused=True)
-RADAM = partial(torch.optim.RAdam, decoupled_weight_decay=True)
 
-
-@pytest.mark.parametrize(("optimiser", "schedule", "fields"), [
-    (ADAMW, one_cycle, {"cycle_momentum": True}),
-    (RADAM, constant, {"optimiser": "radam", "schedule": "constant", "clip": 1e-3}),
-])  # fmt: skip
-def test_a_step_is_that_of_a_plain_loop_to_the_bit(tiny, prepare, optimiser, schedule, fields):
+def test_a_step_is_that_of_a_plain_loop_to_the_bit(tiny, prepare):
     options = {"betas": (0.8, 0.98), "eps": 1e-4, "weight_decay": 0.1}
-    spec = tiny("softmax+primal", steps=8, warmup=2, decay="all", **options, **fields)
+    fields = {"decay": "all", "cycle_momentum": True, "clip": 1e-3}
+    spec = tiny("softmax+primal", steps=8, warmup=2, **options, **fields)
     trainer = prepare(spec)
     torch.manual_seed(7)
     steps = [trainer.step(number) for number in range(8)]
@@ -54,19 +41,18 @@ def test_a_step_is_that_of_a_plain_loop_to_the_bit(tiny, prepare, optimiser, sch
     model = build_model(spec, restore(spec).task)
     train = restore(spec).splits["train"]
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0)).split(4)
-    optimizer = optimiser(model.parameters(), **options)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True, **options)
     torch.manual_seed(7)
     theirs = []
     for number in range(8):
-        rate, momentum = schedule(number, spec.train)
+        rate, momentum = one_cycle(number, spec.train)
         optimizer.param_groups[0].update(lr=rate, betas=(momentum, 0.98))
         batch = train.gather(order[number])
         logits, losses = model(batch)
         loss = F.cross_entropy(logits, batch.targets)
         theirs.append({"task": loss.item(), **{n: term.item() for n, term in losses.items()}})
         (loss + sum(losses.values())).backward()
-        if spec.train.clip:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), spec.train.clip)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -122,27 +108,6 @@ def test_accuracy_switches_dropout_off_and_leaves_the_model_as_it_was(tiny, prep
     assert {p.dtype for p in trainer.model.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize(
-    ("steps", "warmup", "cycle_momentum"), [(50, 10, True), (7, 2, False), (20, 19, True)]
-)
-def test_rate_and_beta1_are_those_of_pytorchs_scheduler(steps, warmup, cycle_momentum):
-    spec, theirs = recipe(steps, warmup, cycle_momentum), []
-    optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=spec.lr, betas=spec.betas)
-    scheduler = OneCycleLR(
-        optimizer, spec.lr, total_steps=steps, pct_start=warmup / steps, anneal_strategy="linear",
-        cycle_momentum=cycle_momentum,
-    )  # fmt: skip
-    for step in range(steps):
-        (group,) = optimizer.param_groups
-        theirs.append((group["lr"], group["betas"][0]))
-        optimizer.step()
-        if step < steps - 1:
-            scheduler.step()
-    ours = np.array([one_cycle(step, spec) for step in range(steps)])
-    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-15)
-    assert ({*ours[:, 1]} == {0.8}) != cycle_momentum
-
-
 @pytest.mark.parametrize("warmup", [0, 1])
 @pytest.mark.parametrize("steps", [1, 2, 30])
 def test_without_a_warm_up_the_first_step_has_the_highest_rate(steps, warmup):
@@ -152,22 +117,6 @@ def test_without_a_warm_up_the_first_step_has_the_highest_rate(steps, warmup):
     )
     assert rates == pytest.approx([*np.linspace(1e-3, 4e-9, steps)])
     assert momenta == pytest.approx([*np.linspace(0.85, 0.95, steps)])
-
-
-def test_a_cosine_follows_its_formula_and_ends_at_a_hundredth():
-    spec = recipe(100, 10, False).model_copy(update={"schedule": "cosine"})
-    rates = [cosine(step, spec)[0] for step in (0, 5, 10, 50, 99)]
-    at_10 = 1e-5 + 0.99e-3 * (1 + math.cos(math.pi * 0.1)) / 2
-    assert rates[:4] == pytest.approx([1e-6, (1e-6 + 1e-3) / 2, at_10, (1e-3 + 1e-5) / 2])
-    assert rates[4] == pytest.approx(1e-5, rel=0.05) and cosine(50, spec)[1] == 0.8
-    with pytest.raises(ValidationError, match="schedule=cosine needs cycle_momentum=false"):
-        TrainSpec(**{**spec.model_dump(), "cycle_momentum": True})
-
-
-def test_a_constant_rate_is_reached_at_the_last_step_of_the_warm_up():
-    spec = recipe(6, 4, False).model_copy(update={"schedule": "constant"})
-    values = [constant(step, spec) for step in range(6)]
-    assert values == [(spec.lr * share, 0.8) for share in (0.25, 0.5, 0.75, 1, 1, 1)]
 
 
 def train(trainer, dev, save=nothing, on_point=nothing) -> Progress:
@@ -308,34 +257,11 @@ def test_vectors_and_what_a_variant_names_do_not_decay(tiny, prepare):
     assert len(decayed) + len(others) == len([*model.parameters()])
 
 
-SHAPES = ((5, 3), (3, 5), (4, 4), (4, 4))
-
-
-def test_muon_is_that_of_pytorch_but_for_bf16():
-    generator, found = torch.Generator().manual_seed(0), []
-    start, *gradients = [
-        [torch.randn(shape, generator=generator) for shape in SHAPES] for _ in range(4)
-    ]
-    theirs = partial(torch.optim.Muon, momentum=0.95, adjust_lr_fn="match_rms_adamw")
-    for kind in (Muon, theirs):
-        weights = [nn.Parameter(weight.clone()) for weight in start]
-        optimiser = kind(weights, lr=0.01, weight_decay=0.1)
-        for step in gradients:
-            for weight, gradient in zip(weights, step, strict=True):
-                weight.grad = gradient.clone()
-            optimiser.step()
-        found.append(weights)
-    for before, a, b in zip(start, *found, strict=True):
-        change = (b - before).norm()
-        assert change > 0.01 and (a - b).norm() < 0.03 * change
-
-
-@pytest.mark.parametrize("least", [0, 5])
-def test_muon_has_the_matrices_of_layers_and_adamw_all_else(tiny, prepare, least):
-    trainer = prepare(tiny("ssd", optimiser="muon", muon_from=least))
+def test_muon_has_the_larger_matrices_of_layers_and_adamw_all_else(tiny, prepare):
+    trainer = prepare(tiny("ssd", optimiser="muon", muon_from=5))
     own, other = ({id(p) for group in of.param_groups for p in group["params"]}
                   for of in trainer.optimizer.optimisers)  # fmt: skip
     matrices = {id(p) for name, p in trainer.model.layers.named_parameters() if p.ndim > 1
-                if min(p.shape[-2:]) >= least and "taps" not in name}  # fmt: skip
+                if min(p.shape[-2:]) >= 5 and "taps" not in name}  # fmt: skip
     assert own == matrices and own | other == {id(p) for p in trainer.model.parameters()}
     assert not own & other

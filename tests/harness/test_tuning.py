@@ -97,19 +97,16 @@ def test_more_seeds_are_due_where_scores_differ_by_more_than_four_points(scores,
     assert runs.differ(records) == expected
 
 
-TINY = ["--attention", "softmax", "--budget", "smoke", "--device", "cpu", "--precision",
-        "fp32", "--set", "train.steps=4", "--set", "train.warmup=0", "--tune", "--grid",
-        "train.lr=1e-3,1e-2", *SMALL]  # fmt: skip
-
-
 @pytest.mark.slow
 def test_tuning_again_trains_nothing_again(output, store, outcomes):
-    assert output("run", *TINY, "--seeds", "1").count("(chosen)") == 1
+    argv = ["run", "-a", "softmax", "--budget", "smoke", "--device", "cpu", "--precision", "fp32"]
+    argv += ["--tune", "--grid", "train.lr=1e-3,1e-2", *SMALL]
+    assert output(*argv, "--seeds", "1").count("(chosen)") == 1
     records = {run.spec.id: run for run in store.read()[0]}
     trials = {run.spec.train.lr: run.final.dev for run in records.values() if not run.spec.seed}
     (final,) = (run.spec for run in records.values() if run.spec.role == "final")
     assert len(trials) == 2 and trials[final.train.lr] == max(trials.values())
-    assert output("run", *TINY, "--seeds", "1,2").count("already present; run it") == 1
+    assert output(*argv, "--seeds", "1,2").count("already present; run it") == 1
     again = {run.spec.id: run for run in store.read()[0]}
     assert len(again) == 4 and again | records == again
 

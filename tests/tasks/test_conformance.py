@@ -12,7 +12,13 @@ from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import options_of
 
-OPTIONS = {"listops": {"min_len": 10, "max_len": 64}, "pathfinder": {"train": 100}}
+# Words of tokens and draws of motifs take most of the time.
+FEW = {"train": 100, "dev": 20, "test": 20}
+RUNGS = {"mixture": "4/32x2,8/64", **FEW}
+OPTIONS = {
+    "listops": {"min_len": 10, "max_len": 64}, "pathfinder": {"train": 100},
+    "recall": RUNGS, "overwrite": RUNGS, "noisy-recall": FEW, "fuzzy-recall": FEW, "scaling": FEW,
+}  # fmt: skip
 SUBJECTS = {
     name: Subject(name, task, OPTIONS.get(name, {}))
     for name, task in tasks.built_in()

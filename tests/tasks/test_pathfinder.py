@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow  # numba compiles the kernels for ten to twenty se
 
 def test_both_discs_are_visible_and_the_class_is_whether_they_are_on_one_snake():
     undetermined = 0
-    for drawing in map(Pathfinder().draw, range(300)):
+    for drawing in map(Pathfinder().draw, range(100)):
         levels = np.pad(drawing.pixels, 2).astype(int)
         for y, x in drawing.discs:
             # Two by two bright pixels: a paddle has no such square.

@@ -196,7 +196,7 @@ def test_recall_mixes_its_rungs_in_their_shares_and_probes_each_alone(split):
 ])  # fmt: skip
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_the_answers_of_recall_of_motifs_are_the_values_of_keys_before(name, options, split):
-    task, found = draw(name, split, test=200, **options)
+    task, found = draw(name, split, train=150, test=100, **options)
     if split == "test":  # and no baseline reads the answer behind the query
         actual = compute(task, {name: task.load(name) for name in SPLITS})
         assert len(actual) >= 4 and max(actual.values()) < 0.4
@@ -232,9 +232,13 @@ def test_the_values_that_are_memorised_are_the_same_in_every_split():
     assert len({*known.values()}) == len(known) == 128
 
 
+def baselines(name, **options):
+    task, _ = draw(name, **options)
+    return compute(task, {name: task.load(name) for name in SPLITS})
+
+
 def test_entries_without_a_target_do_not_count_in_baselines():
-    task, _ = draw("recall")
-    actual = compute(task, {name: task.load(name) for name in SPLITS})
+    actual = baselines("recall")
     # One of 4, 8, 16 or 32 pairs: 4 answers right of 4 + 8 + 16 + 32.
     assert actual["by rank of the query"] == pytest.approx(4 / 60, abs=0.03)
     assert actual["chance"] == 1 / 128
@@ -242,10 +246,9 @@ def test_entries_without_a_target_do_not_count_in_baselines():
 
 def test_a_query_of_mqar_does_not_give_its_pair_away():
     # Up to mqar@3 its rank gave 28 %, and its position 29 %.
-    task, _ = draw("mqar", max_len=64, pairs=4, vocabulary=32, train=10_000, test=10_000)
-    actual = compute(task, {name: task.load(name) for name in SPLITS})
+    actual = baselines("mqar", max_len=64, pairs=4, vocabulary=32, train=4000, test=4000)
     for name in ("rank", "position", "rank and position"):
-        assert actual[f"by {name} of the query"] == pytest.approx(0.25, abs=0.008)
+        assert actual[f"by {name} of the query"] == pytest.approx(0.25, abs=0.015)
 
 
 def test_a_number_within_the_tolerance_is_correct():
