@@ -37,6 +37,7 @@ def table_with(*rows: Values) -> Values:
     lengths = sorted({int(point[0]) for row in rows for point in row["points"].get("train", [])})
     return {
         "suite": "laptop@3", "questions": {"recall": "recall", "state": "state"},
+        "heads": {"recall": "recall", "state": "state"},
         "usable": ["recall"], "not_run": [], "notes": [], "units": {"train": "ratio"},
         "forms": {"state": "causal", **dict.fromkeys(("recall", "compose", "image"), FORMS[1])},
         "steps": {"recall": 600, "state": 500}, "question_notes": {"recall": "More steps help."},
@@ -124,7 +125,8 @@ def test_a_question_that_no_row_answers_is_not_used():
     assert (found["unanswered"], found["not_run"]) == (["compose", "image"], ["image"])
     assert found["run"] == "harness run --suite laptop@3 --questions image"
     assert found["run"] in advice_text(values, three, found, why=True)
-    values["questions"] |= {"compose": "composition"}
+    for titles in (values["questions"], values["heads"]):
+        titles["compose"] = "composition"
     values |= {"unbeaten": {"compose": {"baseline": "a rule (33.3)", "best": "40, of a"}}}
     refused = [advise(values, query(needs=needs))["refused"]
                for needs in (["image", "compose"], ["image"])]  # fmt: skip

@@ -309,8 +309,10 @@ def test_a_suite_with_a_mean_compares_primal_with_softmax_and_names_ties(judged)
         suite=judged.suite.model_copy(update={"average": True}), matrix=matrix, pairs=pairs
     )
     found = "\n".join(sentences(averaged))
-    assert "Primal-Attention less softmax, causal: recall -3.4 [-4.8, -2.0].\n" in found
-    assert "Primal-Attention less softmax, bidirectional: copy +9.2 [+5.8, +12.5]." in found
+    assert "Primal-Attention less softmax (planned), causal: recall -3.4 [-4.8, -2.0].\n" in found
+    assert (
+        "Primal-Attention less softmax (planned), bidirectional: copy +9.2 [+5.8, +12.5]." in found
+    )
     assert (
         "Mean over the tasks: primal has 42.0, the best; its interval overlaps with softmax"
         in found
@@ -319,14 +321,18 @@ def test_a_suite_with_a_mean_compares_primal_with_softmax_and_names_ties(judged)
 
 
 def test_a_readme_has_the_experiments_beside_the_published_accuracies(judged):
-    lines = [{"changes": "copy, steps 8", "row": row, "text": text, "outdated": False}
+    lines = [{"changes": "copy, steps 8", "row": row, "text": text, "outdated": False, "seeds": 1}
              for row, text in (("primal", "50"), ("softmax", "40"))]  # fmt: skip
     of = judged._replace(suite=judged.suite.model_copy(update={"average": True}), experiments=lines)
     form = of.forms["copy"]
     printed = of.matrix[form].assign(**{"copy.published": "–"})
     printed.loc["primal", "copy.published"] = "43.0 / 44.0"
     found = findings.readme_sentences(of._replace(matrix={**of.matrix, form: printed}))
-    assert found[-1] == "Experiments. Copy, steps 8: primal 50 (published: 43.0), softmax 40."
+    experiments = "Copy, steps 8: primal 50 (published: 43.0), softmax 40."
+    assert found[-1] == f"Experiments of one seed. {experiments}"
+    lines[0]["seeds"] = 2
+    found = findings.readme_sentences(of._replace(matrix={**of.matrix, form: printed}))
+    assert found[-1] == f"Experiments. {experiments}"
 
 
 def test_a_better_mean_of_one_seed_is_no_reason_to_be_among_the_few_rows(judged, monkeypatch):
