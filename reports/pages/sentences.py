@@ -212,8 +212,9 @@ def _of_mean(of: "Tables") -> str:
         text += f"; its interval overlaps with {_named(near)}"
     if len(times):
         fast = [*times.index[times < TIE * times.iloc[0]]]
+        ends = dict.fromkeys(map(ratio_text, (times.iloc[0], times[fast[-1]])))
         text += (f". At {of.suite.cost.longest_length:,} tokens {_named(fast)} "
-                 f"{'are' if len(fast) > 1 else 'is'} the cheapest, {ratio_text(times.iloc[0])} "
+                 f"{'are' if len(fast) > 1 else 'is'} the cheapest, {' to '.join(ends)} "
                  f"of softmax's time")  # fmt: skip
     return f"{text}."
 

@@ -317,7 +317,7 @@ def test_a_suite_with_a_mean_compares_primal_with_softmax_and_names_ties(judged)
         "Mean over the tasks: primal has 42.0, the best; its interval overlaps with softmax"
         in found
     )
-    assert "are the cheapest, 0.90 of softmax's time" in found
+    assert "are the cheapest, 0.90 to 1.0 of softmax's time" in found
 
 
 def test_a_readme_has_the_experiments_beside_the_published_accuracies(judged):
