@@ -211,8 +211,8 @@ def _of_mean(of: "Tables") -> str:
     if near:
         text += f"; its interval overlaps with {_named(near)}"
     if len(times):
-        fast = [*times.index[times < TIE * times.iloc[0]]]
-        ends = dict.fromkeys(map(ratio_text, (times.iloc[0], times[fast[-1]])))
+        tied = times[times < TIE * times.iloc[0]]
+        fast, ends = [*tied.index], dict.fromkeys(map(ratio_text, tied.iloc[[0, -1]]))
         text += (f". At {of.suite.cost.longest_length:,} tokens {_named(fast)} "
                  f"{'are' if len(fast) > 1 else 'is'} the cheapest, {' to '.join(ends)} "
                  f"of softmax's time")  # fmt: skip
