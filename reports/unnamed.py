@@ -61,11 +61,11 @@ def _suite(
     runs: pd.DataFrame, costs: pd.DataFrame, asks: Mapping[str, str]
 ) -> tuple[Suite, pd.DataFrame]:
     # The runs of a question share `question.id`, positions and the kind of device. Its title has
-    # the words that not all questions share; that of the suite has the tasks and the shared words.
+    # the words that not all questions share; the suite's title has the tasks and the shared words.
     keys = ["question.id", "device", "model.positions"]
-    runs = runs.assign(**{"model.positions": runs.get("model.positions", pd.Series()).fillna("")})
+    runs = runs.assign(**{"model.positions": runs["model.positions"].fillna("")})
     each = runs.sort_values(["title", *keys]).drop_duplicates([*keys, "attention"])
-    # Positions are named if they are not those of one of the variants.
+    # A title names positions that are unusual for one of its variants.
     first = [max(same.to_dict("records"), key=lambda run: len(_words(run)))
              for _, same in each.groupby(keys, sort=False)]  # fmt: skip
     words = [_words(run) for run in first]
@@ -106,7 +106,8 @@ def _words(run: Line) -> list[str]:
     # The task, the recipe, and what differs from it.
     found = TITLE.fullmatch(run["title"])
     if not found:
-        question, positions = _question_of(run["title"]), run["model.positions"]
+        _, question = _question_of(run["title"])
+        positions = run["model.positions"]
         if question is None or positions == question.positions_of(run["attention"]):
             return [run["title"]]
         metric = [run["metric"]] if run["metric"] != "accuracy" else []
@@ -129,19 +130,17 @@ def _words(run: Line) -> list[str]:
 
 def _options(recipe: str, task: str) -> Mapping[str, Any]:
     # The options of a question of a built-in suite; empty for other recipes.
-    question = _question_of(recipe)
-    if question is None:
+    suite, question = _question_of(recipe)
+    if suite is None or question is None:
         return {}
-    suite = find(recipe.partition("@")[0])
     return of_question(suite, question.name).of_task(task).options
 
 
-def _question_of(recipe: str) -> SuiteQuestion | None:
+def _question_of(recipe: str) -> tuple[Suite, SuiteQuestion] | tuple[None, None]:
     key, _, name = recipe.rpartition("/")
     suite = find(named) if (named := key.partition("@")[0]) in names() else None
-    if suite is None or suite.key != key:
-        return None
-    return next((question for question in suite.questions if question.name == name), None)
+    by_name = {of.name: of for of in suite.questions} if suite and suite.key == key else {}
+    return (suite, by_name[name]) if suite and name in by_name else (None, None)
 
 
 def _names(titles: Sequence[str]) -> list[str]:

@@ -44,7 +44,7 @@ def run(options: RunOptions) -> Answer:
     if not options.checks:
         raise UserError("--no-checks is of a suite; give --suite laptop as well, or leave it out")
     is_first = {field.name for field in changed} <= EXECUTION
-    return _first(options.attention, how) if is_first else _compare(options, how)
+    return _first(options.attention, how) if is_first else _compare(options.attention, options, how)
 
 
 def _first(attentions: list[str], how: "Execution") -> Answer:
@@ -57,13 +57,13 @@ def _first(attentions: list[str], how: "Execution") -> Answer:
     return Answer(text, found, int(failed))
 
 
-def _compare(options: RunOptions, how: "Execution") -> Answer:
+def _compare(attentions: list[str], options: RunOptions, how: "Execution") -> Answer:
     from harness.runs import compare
     from reports.pages.suite import answers_of, terminal
     from reports.store import summary
 
     outcomes, _, is_complete = compare(
-        arguments.attentions_in(options.attention or ()),
+        arguments.attentions_in(attentions),
         arguments.tasks_in(arguments.names_in(options.task or ())), how, budget=options.budget,
         seeds=None if options.seeds is None else arguments.seeds_in(options.seeds),
         settings=arguments.settings_of(options.set_), positions=options.positions,

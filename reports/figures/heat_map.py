@@ -64,9 +64,8 @@ def draw(of: "Tables") -> Figure:
     titles = [of.title for of in of.suite.questions if of.name in lower]
     text = f" Lower is better: {', '.join(titles)}." * bool(titles)
     headings = [field.heading for _, fields, _ in groups for field in fields]
-    titles += [
-        of.longest_title for of in of.suite.questions if _heading(of.longest_title) in headings
-    ]
+    probed = {*of.answers.loc[of.answers["longest.text"] != "", "question"]}
+    titles += [of.longest_title for of in of.suite.questions if of.name in probed]
     text += f" The lightest is the worst result of {' and '.join(titles)}." * bool(titles)
     key = fill(KEY + text, int(KEY_INCH * sum(widths)) or 1)
     lines = max((heading.count("\n") + 1 for heading in headings), default=1)
