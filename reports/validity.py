@@ -155,7 +155,7 @@ def page(of: "Tables") -> str:
     return rendered(
         "validity.md.j2", sentence=sentence(found), orderings=found.to_dict("records"),
         tables=tables.to_dict("records"), fewest=papers.FEWEST,
-        contradicted=CONTRADICTED, not_comparable=NOT_COMPARABLE,
+        contradicted=CONTRADICTED, undecided=UNDECIDED, not_comparable=NOT_COMPARABLE,
         note=outdated_text(of.seeds) if is_tested else "",
         link=lambda text: ARXIV.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", text),
     )  # fmt: skip

@@ -1,7 +1,8 @@
 """The findings of a suite in a few sentences, computed from its results."""
 
+from collections.abc import Hashable, Mapping
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 MOST = 10  # The most sentences
 NAMED = 4  # The most rows that a sentence names
 NONE = "none"  # The row without attention
+CONV = "conv"  # The row with a convolution instead
 FEW = 13  # The most rows of a form in a table of a README and in a heat map
 GROUPS = AMONG, ABOVE, OPEN, BEHIND, AT_BASELINE = (
     "among the best at", "better than every baseline at", "not told apart from the best at",
@@ -201,15 +203,19 @@ def _of_mean(of: "Tables") -> str:
     if not of.suite.average or of.answers.loc[of.answers["text"] != "", "question"].nunique() < 2:
         return ""
     column = f"time.{of.suite.cost.longest_length}"
-    rows = _of_attention(pd.concat(of.matrix.values())).dropna(subset=["mean"])
+    every = pd.concat(of.matrix.values()).dropna(subset=["mean"])
+    rows = _of_attention(every)
     if len(rows) < 2:
         return ""
     rows, times = rows.sort_values("mean"), rows[column].dropna().sort_values()
     leader, best = str(rows.index[-1]), rows.iloc[-1]
     text = f"Mean over the tasks: {leader} has {best['mean']:.1f}, the best"
     near = [*rows.index[:-1][rows["mean.high"].iloc[:-1] >= best["mean.low"]]][::-1]
-    if near:
-        text += f"; its interval overlaps with {_named(near)}"
+    controls = every.drop(rows.index)
+    also = [*controls.index[controls["mean.high"] >= best["mean.low"]]]
+    others = [_named(near), f"{_named(also)}, without attention" * bool(also)]
+    if any(others):
+        text += f"; its interval overlaps with {', and with '.join(filter(None, others))}"
     if len(times):
         tied = times[times < TIE * times.iloc[0]]
         fast, ends = [*tied.index], dict.fromkeys(map(ratio_text, tied.iloc[[0, -1]]))
@@ -248,15 +254,15 @@ def _group(of: "Tables", question: SuiteQuestion, row: str) -> str:
 
 def primal_sentences(of: "Tables") -> list[str]:
     found = of.answers[(of.answers["row"] == "primal") & (of.answers["text"] != "")]
-    found = found.set_index("question").to_dict("index")
+    found = {answer["question"]: answer for answer in found.to_dict("records")}
     texts = []
     for form, matrix in of.matrix.items():
         groups: dict[str, list[str]] = {name: [] for name in GROUPS}
         for question in of.questions(form):
             if answer := found.get(question.name):
                 group = _group(of, question, "primal")
-                title = question.title.removesuffix(BOTH)
-                groups[group].append(f"{title} ({answer['text']})")
+                title, behind = question.title.removesuffix(BOTH), _behind_conv(of, answer)
+                groups[group].append(f"{title} ({answer['text']}{behind})")
         parts = [f"{group} {', '.join(named)}" for group, named in groups.items() if named]
         subject = f"Primal-Attention, {form}"
         if of.suite.average and (less := _less_softmax(of, form)):
@@ -268,6 +274,15 @@ def primal_sentences(of: "Tables") -> list[str]:
             last = f" {what} takes {ratio_text(ratio)} of softmax's time at {length:,} tokens."
         texts += [f"{subject}: {'; '.join(parts)}.{last}"] * bool(parts)
     return texts
+
+
+def _behind_conv(of: "Tables", answer: Mapping[Hashable, Any]) -> str:
+    # Where no variant is above the strongest baseline, the convolution shows what attention adds.
+    every = of.answers[of.answers["question"] == answer["question"]]
+    sign = 1 if answer["better"] == "higher" else -1
+    better = sign * every["mean"] > sign * answer["mean"]
+    texts = every.loc[better & (every["row"] == CONV) & ~every["answered"].any(), "text"]
+    return "".join(f"; {CONV}: {text}" for text in texts)
 
 
 def _less_softmax(of: "Tables", form: str) -> list[str]:

@@ -251,6 +251,13 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     # It has the best mean of copy itself.
     assert "behind the best at recall (70.2)" in causal
     assert "no better than a baseline at copy (72.0)" in other
+    # `none` stands for the convolution: it is named where it is better and no variant is above it.
+    as_conv = unbeaten.replace({"row": {"none": "conv"}})
+    assert "recall (70.2)" in sentences(judged._replace(answers=as_conv))[-2]
+    as_conv.loc[as_conv["row"] == "conv", ["mean", "text"]] = [99.0, "99.0"]
+    assert "recall (70.2; conv: 99.0)" in sentences(judged._replace(answers=as_conv))[-2]
+    answered = as_conv.assign(answered=True)
+    assert "; conv" not in sentences(judged._replace(answers=answered))[-2]
     # A difference that was not tested says nothing of the best.
     *_, causal, _ = sentences(judged._replace(answers=unbeaten, pairs=judged.pairs[:0]))
     assert "no better than a baseline at recall (70.2)" in causal
@@ -313,10 +320,13 @@ def test_a_suite_with_a_mean_compares_primal_with_softmax_and_names_ties(judged)
     assert (
         "Primal-Attention less softmax (planned), bidirectional: copy +9.2 [+5.8, +12.5]." in found
     )
-    assert (
-        "Mean over the tasks: primal has 42.0, the best; its interval overlaps with softmax"
-        in found
-    )
+    start = "Mean over the tasks: primal has 42.0, the best; its interval overlaps with softmax"
+    assert f"{start}. At" in found
+    matrix["causal"].loc["none", "mean.high"] = 40.5
+    assert f"{start}, and with none, without attention. At" in "\n".join(sentences(averaged))
+    matrix["causal"].loc["softmax", "mean.high"] = 40.4
+    alone = start.replace("softmax", "none, without attention")
+    assert f"{alone}. At" in "\n".join(sentences(averaged))
     assert "are the cheapest, 0.90 to 1.0 of softmax's time" in found
 
 

@@ -376,6 +376,8 @@ def gated(layer: Any, x: Tensor, y: Tensor) -> Tensor:
 
 def gated_linear(layer: Any, x: Tensor) -> Tensor:
     q, k, v = map(heads, layer.query_key_value(x).chunk(3, -1))
+    if getattr(layer, "unit", False):
+        q, k = q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True)
     logits = layer.decay(x) if hasattr(layer, "decay") else layer.forget(x)
     alpha = heads(logits.sigmoid() ** (1 / layer.temperature))
     return gated(layer, x, decayed(layer, q / WIDTH**0.5, k, v, alpha.log()))
@@ -651,6 +653,7 @@ CASES = [
     Case("gated-linear", gated_linear, {"chunk": 16, "temperature": 1.0}),
     Case("gated-linear", gated_linear),
     Case("ssd", gated_linear),
+    Case("ssd", gated_linear, {"unit": True}),
     Case("retention", retention, {"chunk": 16}),
     Case("hgrn2", hgrn2, {"lower_bound": 0.3}),
     Case("mamba2", mamba2, {"state": 6}),

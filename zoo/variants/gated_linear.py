@@ -71,7 +71,7 @@ class GatedLinear(GatedAttention):
 
 def gated_inputs(
     layer: GatedAttention, projected: Projected, logits: Tensor, temperature: float,
-    positions: Positions | None,
+    positions: Positions | None, *, unit: bool = False,
 ) -> Inputs:  # fmt: skip
     # The decay is from the logits of a gate of each head, or channel.
     heads = layer.size.heads
@@ -79,6 +79,8 @@ def gated_inputs(
     with full_precision(projected, logits) as (u, logits):
         # The gradients of `unbind` are joined in the order of `u`, without another copy.
         q, k, v = (x.transpose(1, 2) for x in u.unflatten(-1, (3, heads, -1)).unbind(2))
+        if unit:
+            q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
         q = layer.apply_rotary(q * q.shape[-1] ** -0.5, positions)
         log_decay = F.logsigmoid(in_heads(logits, heads)) / temperature
         return Inputs(q, layer.apply_rotary(k, positions), v, log_decay)

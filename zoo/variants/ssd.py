@@ -46,12 +46,22 @@ class Ssd(GatedAttention):
     )
     spans = 8 / 5
 
-    def __init__(self, size: Size, *, temperature: Annotated[float, Field(gt=0)] = 16.0) -> None:
-        """`temperature`: the root taken of the gates; a larger one makes the decay slower."""
+    def __init__(
+        self, size: Size, *, temperature: Annotated[float, Field(gt=0)] = 16.0, unit: bool = False
+    ) -> None:
+        """Make the layer.
+
+        Args:
+            size: see `Size`.
+            temperature: the root taken of the gates; a larger one makes the decay slower.
+            unit: whether queries and keys have length 1, as "Mamba2" of arXiv 2506.05233.
+        """
         super().__init__(size)
-        self.temperature = temperature
+        self.temperature, self.unit = temperature, unit
         self.decay = nn.Linear(size.dim, size.heads)
         self.make_output()
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
-        return gated_inputs(self, projected, self.decay(x), self.temperature, positions)
+        return gated_inputs(
+            self, projected, self.decay(x), self.temperature, positions, unit=self.unit
+        )
