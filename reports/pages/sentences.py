@@ -213,9 +213,9 @@ def _of_mean(of: "Tables") -> str:
     near = [*rows.index[:-1][rows["mean.high"].iloc[:-1] >= best["mean.low"]]][::-1]
     controls = every.drop(rows.index)
     also = [*controls.index[controls["mean.high"] >= best["mean.low"]]]
-    others = [_named(near), f"{_named(also)}, without attention" * bool(also)]
-    if any(others):
-        text += f"; its interval overlaps with {', and with '.join(filter(None, others))}"
+    others = [*map(_named, filter(None, [near])), *(f"{row}, without attention" for row in also)]
+    if others:
+        text += f"; its interval overlaps with {', and with '.join(others)}"
     if len(times):
         tied = times[times < TIE * times.iloc[0]]
         fast, ends = [*tied.index], dict.fromkeys(map(ratio_text, tied.iloc[[0, -1]]))
