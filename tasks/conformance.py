@@ -205,10 +205,13 @@ def check_batches(subject: Subject) -> Iterator[str]:
 def check_texts(subject: Subject) -> Iterator[str]:
     """Every example has a text, and one of tokens has a text for each of its sequences."""
     task = subject.task
+    has_words = type(task).show is Task.show
     for name, split in subject.splits.items():
         for example in _some(split).tolist():
             texts = task.show(split, example)
-            if not texts or not all(texts) or not (task.channels or len(texts) == task.sequences):
+            words = [task.word(t) for s in split.tokens(example) for t in s] if has_words else []
+            is_whole = task.channels or len(texts) == task.sequences
+            if not texts or not all(texts) or not all(words) or not is_whole:
                 yield f"{name} shows example {example} as {texts}"
                 break
 

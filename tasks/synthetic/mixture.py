@@ -123,17 +123,21 @@ class Recall(SyntheticTask):
         }
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        writes = self._problem(self.trained[0]).writes
+        writes = self._smallest.writes
         most = split.targets.shape[1] * writes
         values = split.sequences[:, 1 : 2 * most : 2].long() - self.classes
         pairs = self.answers.counted(split.targets).sum(1, keepdim=True) * writes
         return values.masked_fill(torch.arange(most) >= pairs, NO_ANSWER)
 
     def word(self, token: int) -> str:
-        return self._problem(self.trained[0]).word(token)
+        return self._smallest.word(token)
 
     def class_name(self, target: int) -> str:
         return f"v{target}"
+
+    @cached_property
+    def _smallest(self) -> MultiQueryRecall:
+        return self._problem(self.trained[0])
 
     def _problem(self, rung: Rung) -> MultiQueryRecall:
         return MultiQueryRecall(

@@ -9,7 +9,7 @@ from importlib import metadata
 import pytest
 
 from harness import studies
-from harness.arguments import MOST, seeds_in
+from harness.arguments import MOST, names_in, seeds_in
 from harness.cli import main
 from tasks.registry import tasks
 from tests.conftest import one_line
@@ -135,6 +135,10 @@ def test_the_backend_of_a_notebook_does_not_reach_matplotlib(output, monkeypatch
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     output("list")
     assert os.environ["MPLBACKEND"] == "agg"
+
+
+def test_names_of_several_flags_and_of_one_with_commas_are_joined():
+    assert names_in(["softmax", "none,conv", "softmax"]) == ["softmax", "none", "conv"]
 
 
 def test_seeds_are_numbers_and_ranges_each_once_and_not_too_many():

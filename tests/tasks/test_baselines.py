@@ -243,3 +243,14 @@ def test_what_was_correct_for_a_key_is_learned_from_train_place_by_place():
     rule = partial(context.by_query, candidates=lambda s: s.sequences, splits=splits, classes=3)
     assert rule(context.positions) == pytest.approx(5 / 6)
     assert rule(lambda split: context.positions(split) * 0) < 5 / 6
+
+
+def test_a_place_that_is_rarely_there_counts_by_the_share_in_which_it_is_correct():
+    found = {"train": [[0, -1], [0, -1], [0, -1], [0, 1]], "dev": [[0, 1]], "test": [[0, 1]]}
+    targets = {"train": [0, 0, 1, 1], "dev": [1], "test": [1]}
+    splits = {
+        name: Split.single(torch.tensor(rows), None, torch.tensor(targets[name])[:, None], None)
+        for name, rows in found.items()
+    }
+    rule = partial(context.by_query, candidates=lambda s: s.sequences, splits=splits, classes=2)
+    assert rule(context.positions) == 1.0
