@@ -90,9 +90,10 @@ def _reports(root: Path) -> Files:
                 "needs": ["recall", "overwrite"],
             }
             chosen = advice.advise(values, query)
-            text = insert(
-                text, "choose", rendered("readme.md.j2", found=chosen, heads=values["heads"])
-            )
+            decode = advice.decoding(values, query, chosen["recommended"])
+            text = insert(text, "choose", rendered(
+                "readme.md.j2", found=chosen, heads=values["heads"], decode=decode,
+            ))  # fmt: skip
     (tested,) = [of for of in found.suites if of.suite.key == validity.suite()] or (
         store.results_in(content, [validity.suite()], published=False).suites
     )

@@ -7,7 +7,7 @@ from textwrap import fill
 from reports.advice import rules
 from reports.advice.rules import PASSES, PLACES, Values, advise, bytes_in, bytes_text
 from reports.advice.table import table
-from reports.layer_costs import FORMS
+from reports.layer_costs import CAUSAL, FORMS
 from reports.markdown import memory_of, rendered
 from reports.pages.sentences import BOTH
 from reports.text import NOTHING, WIDE, number, ratio_text, text_table
@@ -56,9 +56,19 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
     worse *= 1 not in [max(of["groups"]) for of in result["members"]]
     return (
         f"Use {member['row']} for {needs}: {_time(table, key, member)}{unit}, "
-        f"{bytes_text(member['memory'])} ({rules.label_of(key)}, {query['length']:,} tokens)."
-        f"{worse}{f' Runners-up: {after}.' * bool(after)}"
+        f"{bytes_text(member['memory'])} ({rules.label_of(key)}, {query['length']:,} tokens)"
+        f"{decoding(table, query, member['row'])}.{worse}{f' Runners-up: {after}.' * bool(after)}"
     )
+
+
+def decoding(table: Values, query: Values, row: str) -> str:
+    # What decoding costs, of an answer about another pass of a causal layer.
+    (key, _), decode = rules.setting_of(table, query), rules.key_of("decode", True)
+    if rules.form_of(key) != CAUSAL or key == decode or table["units"].get(decode) != "ratio":
+        return ""
+    points = next(of["points"].get(decode, []) for of in table["rows"] if of["row"] == row)
+    values = rules.between(points, query["length"])
+    return f"; decoding: {ratio_text(values[0])} times" if values else ""
 
 
 def choices(table: Values) -> Values:

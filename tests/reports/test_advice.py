@@ -175,6 +175,19 @@ def test_the_runners_up_are_the_best_results_and_then_the_fastest():
     assert all(of in text for of in figures) and "More steps help." not in text
     text = advice_text(values, asked, found, why=True)
     assert "PyTorch layer" in text and "More steps help." in text
+    # Decoding is named where another pass of a causal layer was asked for, and was measured.
+    assert "; decoding" not in text
+    values["forms"] = {"recall": "causal"}
+    values["units"] |= {"train causal": "ratio", "decode causal": "ratio"}
+    for of in rows:
+        of["points"] |= {"train causal": of["points"]["train"]}
+    rows[0]["points"]["decode causal"] = [[1024, 1.5, 1.4, 1.6, 9.0, 0.1]]
+    values["lengths"] = {key: [1024] for key in values["units"]}
+    found = advise(values, asked)
+    text = " ".join(advice_text(values, asked, found).split())
+    assert "(training, causal, 1,024 tokens); decoding: 1.5 times. Runners-up" in text
+    of_decode = query(**{"pass": "decode"})
+    assert "; decoding" not in advice_text(values, of_decode, advise(values, of_decode))
     values["unbeaten"] = {"recall": {"baseline": "a rule (99)", "best": ""}}
     lines = advice_text(values, asked, found).splitlines()
     assert [line.split()[0] for line in lines[4:8]] == ["a", "c", "d", "b"]
