@@ -1,6 +1,7 @@
 """The advisor: which rows of a suite suit a purpose, from records alone."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain, combinations, product
 from textwrap import fill
 
@@ -23,6 +24,10 @@ SHOWN = 5  # The most members of a table of a terminal
 MOST_NEEDS = 4  # The most questions of a query whose result the site has
 
 
+# Names of rows have hyphens.
+wrap = partial(fill, width=WIDE, break_long_words=False, break_on_hyphens=False)
+
+
 def advice_text(table: Values, query: Values, result: Values, *, why: bool = False) -> str:
     key, _ = rules.setting_of(table, query)
     uses = {of["row"]: [*map(PLACES.get, of["uses"])] for of in result["members"] if of["uses"]}
@@ -33,11 +38,9 @@ def advice_text(table: Values, query: Values, result: Values, *, why: bool = Fal
     return rendered(
         "advice.txt.j2", table=table, query=query, result=result, setting=table["setting"],
         label=rules.label_of(key), members=_members(table, query, result, key), why=why, uses=uses,
-        notes=table["notes"], listed=lambda what, names: fill(
-            f"{what}: {', '.join(names)}", WIDE, subsequent_indent="  ", break_long_words=False,
-            break_on_hyphens=False,
-        ),
-        sentence=fill(recommendation(table, query, result), WIDE), unbeaten=fill(unbeaten, WIDE),
+        notes=table["notes"],
+        listed=lambda what, names: wrap(f"{what}: {', '.join(names)}", subsequent_indent="  "),
+        sentence=wrap(recommendation(table, query, result)), unbeaten=wrap(unbeaten),
     ).rstrip("\n")  # fmt: skip
 
 
