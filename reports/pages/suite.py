@@ -3,7 +3,7 @@
 import io
 import math
 import re
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from textwrap import fill
@@ -232,7 +232,7 @@ def _rendered(template: str, of: Tables, *, has_scaling: bool = False) -> bytes:
     some = of.answers["reached"].gt(0) & of.answers["reached"].lt(of.answers["runs"])
     return rendered(
         template, of=of, **of._asdict(), about=about(of), tex=tex,
-        middle=of.suite.cost.middle_length, options=_options(of), sentences=sentences(of),
+        middle=of.suite.cost.middle_length, sentences=sentences(of),
         legend={"; ".join(headings): note for note, headings in legend.items() if note},
         probe_tables=_probe_tables(of), has_scaling=has_scaling,
         is_partial=bool((of.answers["part"] != "").any()),
@@ -254,13 +254,15 @@ def _probe_tables(of: Tables) -> list[tuple[str, str]]:
     return found
 
 
-def _options(of: Tables) -> str:
-    shown = {name for attention in of.answers["attention"].unique()
-             for name in re.split(r"[+*]", attention)}  # fmt: skip
-    every = (variant for question in of.suite.questions for variant in question.variants.items()
-             if variant[0] in shown)  # fmt: skip
-    texts = {name: ", ".join(map("{}={}".format, of, of.values())) for name, of in every}
-    return "; ".join(map(" ".join, texts.items()))
+def _options(variants: Mapping[str, Mapping[str, Any]], attentions: Iterable[str]) -> str:
+    # `+V` is V as the last layer of A+V.
+    shown = {name for attention in attentions for name in re.split(r"[+*]", attention)}
+    texts = (
+        f"{variant} {', '.join(f'{name}={value}' for name, value in options.items())}"
+        for variant, options in variants.items()
+        if variant.removeprefix("+") in shown
+    )
+    return "; ".join(texts)
 
 
 def about(of: Tables) -> list[Line]:
@@ -272,7 +274,8 @@ def about(of: Tables) -> list[Line]:
         whole = answers[answers["seeds"] > 1]
         apart = told_apart(whole, pairs, question.ceiling)
         tested = {*map(frozenset, pairs[["first", "second"]].itertuples(index=False, name=None))}
-        model, train = of_recipes[question.name].model, of_recipes[question.name].train
+        recipe = of_recipes[question.name]
+        model, train = recipe.model, recipe.train
         rates = ", ".join(map("{:g}".format, question.rates))
         rate = f"rates {rates}" if rates else f"rate {train['lr']:g}"
         batch = f" of {train['batch']} examples" if "batch" in train else ""
@@ -282,7 +285,9 @@ def about(of: Tables) -> list[Line]:
             "name": question.name, "title": question.title, "form": of.forms[question.name],
             "asks": question.asks, "note": question.note, "training":
                 f"{train['steps']:,} steps{batch}, {train.get('optimiser', 'adamw')}, {rate}",
-            "model": _model(model), "baseline": strongest(answers) or NOTHING,
+            "model": _model(model),
+            "options": _options(recipe.variants, answers["attention"].unique()) or NOTHING,
+            "baseline": strongest(answers) or NOTHING,
             "apart": f"{len(apart)} of {len(tested | apart)}" + f"; {probe}" * bool(len(probes)),
             "has_results": len(answers) > 0,
         })  # fmt: skip

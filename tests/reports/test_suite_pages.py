@@ -15,7 +15,7 @@ from reports.layer_costs import FORMS
 from reports.matrix import most_solved
 from reports.pages import sentences as findings
 from reports.pages.sentences import best_rows, few_rows, sentences
-from reports.pages.suite import files, readme_table, tables, terminal
+from reports.pages.suite import _options, about, files, readme_table, tables, terminal
 from reports.site import site
 from reports.statistics import told_apart
 from tests.reports.conftest import csv_lines, snapshot
@@ -276,6 +276,13 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     ):
         assert sentences(judged._replace(answers=answers))[1].startswith(start)
     assert sentences(judged._replace(answers=judged.answers.assign(text=""))) == []
+
+
+def test_a_page_has_the_options_of_variants_of_each_question(judged):
+    named = {"softmax": {"scale": 2, "gate": "channel"}, "+primal": {"rank": 3}, "soft": {"a": 1}}
+    found = _options(named, ["softmax", "none+primal"])
+    assert found == "softmax scale=2, gate=channel; +primal rank=3"
+    assert [question["options"] for question in about(judged)] == ["–", "–"]
 
 
 def test_a_page_counts_the_pairs_told_apart_where_there_is_a_mean_of_tasks(judged):
