@@ -100,7 +100,8 @@ def _mean(questions: Sequence[str]) -> list[Column]:
 def _published(suite: Suite, questions: Sequence[SuiteQuestion]) -> list[Column]:
     def numbers(name: str) -> Of:
         def of(source: Source) -> pd.Series:
-            names = source.answers.drop_duplicates("row").set_index("row")["attention"]
+            # Of a row with other options than the paper's there is no number.
+            names = source.answers["row"].drop_duplicates()
             printed = [
                 papers.published(task=name, reference=reference)
                 .set_index("attention")["printed"].reindex(names).fillna(NOTHING)
@@ -108,7 +109,7 @@ def _published(suite: Suite, questions: Sequence[SuiteQuestion]) -> list[Column]
             ]  # fmt: skip
             rows = zip(*printed, strict=True)
             texts = ["" if {*of} == {NOTHING} else " / ".join(of) for of in rows]
-            return pd.Series(texts, names.index)
+            return pd.Series(texts, names)
 
         return of
 

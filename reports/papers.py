@@ -115,7 +115,7 @@ def correlations(answers: pd.DataFrame, suite: Suite) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for question in (question for question in suite.questions if question.published):
         ours = answers[answers["question"] == question.name]
-        ours = ours.drop_duplicates("attention").set_index("attention")["mean"].dropna()
+        ours = ours.set_index("row")["mean"].dropna()
         for reference in suite.published:
             theirs = published(task=question.published, reference=reference)
             of_both = correlation(ours, theirs)

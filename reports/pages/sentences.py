@@ -272,7 +272,7 @@ def primal_sentences(of: "Tables") -> list[str]:
             length = of.suite.cost.middle_length
             what = "A layer" if of.suite.cost.level == "layer" else "A training step"
             last = f" {what} takes {ratio_text(ratio)} of softmax's time at {length:,} tokens."
-        texts += [f"{subject}: {'; '.join(parts)}.{last}"] * bool(parts)
+        texts += [f"{subject}: {'. It is '.join(parts)}.{last}"] * bool(parts)
     return texts
 
 
