@@ -91,7 +91,7 @@ def _mean(questions: Sequence[str]) -> list[Column]:
 
     return [
         Column(name="mean", of=mean, heading="mean", descending=True, text=text,
-               note="over the tasks, of a variant that has all; its interval combines theirs."),
+               note="over the tasks, of variants that have all; its interval combines theirs."),
         *values("mean.low", of=lambda source: mean(source) - half(source)),
         *values("mean.high", of=lambda source: mean(source) + half(source)),
     ]  # fmt: skip
