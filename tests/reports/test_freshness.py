@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.generated import GENERATORS, _screen
+from harness.cli.generated import GENERATORS, _reports, _screen
 from harness.cli.pages import is_current, pages_of, remedy
 from harness.recipes import declared
 from harness.records.suites import find
@@ -38,20 +38,24 @@ def changes(file: Path, content: bytes) -> str:
     return "\n".join([*lines][:20])
 
 
-@pytest.mark.parametrize(
-    "make",
-    [pytest.param(m, marks=[pytest.mark.slow] * (m.__name__ == "_reports")) for m in GENERATORS],
-    ids=lambda make: make.__name__,
-)
-def test_generated_files_are_those_of_the_records(make):
-    stale = {f: content for f, content in files(make).items() if not is_current(f, content)}
+def require_current(*makes) -> None:
+    stale = {file: content for make in makes for file, content in files(make).items()
+             if not is_current(file, content)}  # fmt: skip
     assert not stale, f"{COMMAND}\n" + "\n".join(map(changes, stale, stale.values()))
 
 
+@pytest.mark.parametrize(
+    "make", [make for make in GENERATORS if make is not _reports], ids=lambda make: make.__name__
+)
+def test_generated_files_are_those_of_the_records(make):
+    require_current(make)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("file", pages_of(ROOT), ids=lambda file: file.name)
-def test_a_file_of_the_results_has_records(file):
-    assert any(file in files(make) for make in GENERATORS), remedy(file)
+def test_pages_of_results_are_those_of_the_records_and_no_other_is_there():
+    require_current(_reports)
+    made = {file for make in GENERATORS for file in files(make)}
+    assert not [remedy(file) for file in pages_of(ROOT) if file not in made]
 
 
 def test_a_file_without_records_names_the_command_that_makes_them():

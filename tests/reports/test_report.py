@@ -22,6 +22,8 @@ from tasks import BASELINES_VERSION
 from tests.certificates import committed
 from tests.reports.conftest import ACCURACY, changed, make_cost, make_record, version_of_now
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 @pytest.fixture
 def call(suite_records, tmp_path, capsys):

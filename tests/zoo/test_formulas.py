@@ -68,8 +68,8 @@ def test_output_and_gradients_are_those_of_the_formula(case, causal, n, padded, 
 
 @pytest.mark.slow
 @forms(list({case.name: case for case in reversed(CASES)}.values()))
-def test_output_and_gradients_of_a_thousand_tokens_are_those_of_the_formula(case, causal):
-    compare(case, causal, 1000, padded=True)
+def test_output_and_gradients_of_many_tokens_are_those_of_the_formula(case, causal):
+    compare(case, causal, 600, padded=True)
 
 
 @forms(CASES)
