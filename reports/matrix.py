@@ -100,7 +100,7 @@ def _mean(questions: Sequence[str]) -> list[Column]:
 def _published(suite: Suite, questions: Sequence[SuiteQuestion]) -> list[Column]:
     def numbers(name: str) -> Of:
         def of(source: Source) -> pd.Series:
-            # Of a row with other options than the paper's there is no number.
+            # A row with options has no number: the paper's has its own.
             names = source.answers["row"].drop_duplicates()
             printed = [
                 papers.published(task=name, reference=reference)

@@ -68,10 +68,11 @@ def published(**fields: str) -> pd.DataFrame:
 
 def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     # `published_is` compares an interval with the rounded number in print; empty without a number.
+    # A row with options has none: the paper's has its own.
     best = seeds[seeds["status"] == "ok"].groupby(["question", "row"])["best_on_test"].mean()
     keys = answers["question"].map(seeds.groupby("question")["task"].first())
     of_table = _of_suite(suite).set_index(["task", "attention"])
-    numbers = of_table.reindex(pd.MultiIndex.from_arrays([keys, answers["attention"]]))
+    numbers = of_table.reindex(pd.MultiIndex.from_arrays([keys, answers["row"]]))
     found = answers.join(best, on=["question", "row"]).assign(
         published=numbers["value"].to_numpy(),
         published_text=numbers["printed"].fillna("").to_numpy(),
@@ -93,11 +94,11 @@ def means(results: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     whole = numbers[numbers["task"] == "average"].set_index("attention")["value"]
     lines = {}
     for row, of_row in results[results["mean"].notna()].groupby("row", sort=False):
-        both, attention = of_row[of_row["published"].notna()], of_row["attention"].iloc[0]
+        both = of_row[of_row["published"].notna()]
         if len(both) > 1:
             lines[row] = len(both), both["mean"].mean(), both["published"].mean()
-        elif attention in whole and len(of_row) == len(suite.questions):
-            lines[row] = len(of_row), of_row["mean"].mean(), whole[attention]
+        elif row in whole and len(of_row) == len(suite.questions):
+            lines[row] = len(of_row), of_row["mean"].mean(), whole[row]
     return pd.DataFrame.from_dict(lines, orient="index", columns=["questions", "here", "published"])
 
 

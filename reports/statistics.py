@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 # Not `scipy.stats`, which wraps it: that takes longer to import than a table to build.
-from scipy.special import stdtrit
+from scipy.special import digamma, polygamma, stdtrit
 
 from harness.records.interval import UPPER, Array, Sample, combined, quantile, tail
 from harness.records.record import Metric
@@ -20,6 +20,7 @@ LEVEL = 0.05
 MANY_SEEDS = 5  # With so many seeds a row may have some of them at a baseline
 SEED = 0
 TAU_DRAWS = 4000  # Samples for each tau of an interval
+FEWEST_ROWS = 8  # From here on the seeds of other rows count
 PAIRS = ("metric", "first", "second", "difference", "low", "high", "p", "p_holm")
 
 # Columns of the pairs of several suites, see `SuiteResults.pairs`
@@ -74,9 +75,11 @@ def differences(samples: Sequence[Sample]) -> Differences:
     # Rows answer the same examples: the variance over them is the jackknife's of the difference,
     # with the differences between the deviations of both rows.
     means = np.array([row.mean for row in samples])
-    between = np.array([row.between for row in samples])
     interaction = np.array([row.interaction for row in samples])
-    freedom = np.array([row.seeds - 1 for row in samples])
+    seeds = np.array([row.seeds for row in samples])
+    between = np.array([row.between for row in samples])
+    variance_of_seeds, freedom = moderated(seeds * between, seeds - 1.0)
+    between = variance_of_seeds / seeds
     deviations = np.array([row.deviations for row in samples])
     products = deviations @ deviations.T
     norms = products.diagonal()
@@ -88,6 +91,30 @@ def differences(samples: Sequence[Sample]) -> Differences:
     welch = np.maximum(welch, np.minimum(freedom[:, None], freedom))
     clusters = np.array(samples[0].freedom)
     return Differences(means[:, None] - means, variance**0.5, share, welch, clusters)
+
+
+def moderated(variance: Array, freedom: Array) -> tuple[Array, Array]:
+    # The variance over the seeds of each row, with the other rows as its prior, as for genes with
+    # few samples: Smyth, "Linear models and empirical Bayes methods", Statistical Applications in
+    # Genetics and Molecular Biology 3(1), 2004. The less the variances of rows differ, the more
+    # degrees of freedom the prior has, at most half of those of all rows. More careful than there:
+    # the difference of variances is its estimate and one standard error, the prior has half of its
+    # degrees of freedom, and no variance is lowered.
+    several = freedom > 0
+    v, d = variance[several], freedom[several]
+    if len(v) < FEWEST_ROWS or np.median(v) == 0:
+        return variance, freedom
+    logs = np.log(np.maximum(v, 1e-5 * np.median(v))) - digamma(d / 2) + np.log(d / 2)
+    spread = logs.var(ddof=1) * (1 + (2 / (len(v) - 1)) ** 0.5) - polygamma(1, d / 2).mean()
+    # Trigamma falls: the largest prior that explains the spread.
+    priors = np.geomspace(0.01, d.sum() / 2, 1000)
+    prior = priors[polygamma(1, priors) >= spread].max(initial=priors[0])
+    usual = np.exp(logs.mean() + digamma(prior / 2) - np.log(prior / 2))
+    found = (prior * usual + freedom * variance) / (prior + freedom)
+    return (
+        np.where(several, np.maximum(found, variance), variance),
+        np.where(several, prior + freedom, freedom),
+    )
 
 
 def holm(p: Array) -> Array:

@@ -69,9 +69,9 @@ def decoding(table: Values, query: Values, row: str) -> str:
     (key, _), decode = rules.setting_of(table, query), rules.key_of("decode", True)
     if rules.form_of(key) != CAUSAL or key == decode or table["units"].get(decode) != "ratio":
         return ""
-    points = next(of["points"].get(decode, []) for of in table["rows"] if of["row"] == row)
-    values = rules.between(points, query["length"])
-    return f"; decoding: {ratio_text(values[0])} times" if values else ""
+    points = next((of["points"] for of in table["rows"] if of["row"] == row), {})
+    values = rules.between(points.get(decode, []), query["length"])
+    return f"; decoding: {ratio_text(values[0])} of softmax's" if values else ""
 
 
 def choices(table: Values) -> Values:

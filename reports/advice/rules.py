@@ -212,7 +212,7 @@ def _commands(
     table: Values, query: Values, groups: Mapping[str, Sequence[Values]], key: str
 ) -> list[str]:
     setting, operation = table["setting"], query["pass"]
-    names = ("dim", "heads", "precision", "device")
+    names = ("level", "dim", "heads", "precision", "device")
     fields = " ".join(f"--{name} {setting[name]}" for name in names if name in setting)
     causal = " --causal" * (form_of(key) == CAUSAL and operation not in CAUSAL_PASSES)
     questions = ",".join(name for name in query["needs"] if name in table["usable"])

@@ -212,10 +212,15 @@ def _of_mean(of: "Tables") -> str:
     text = f"Mean over the tasks: {leader} has {best['mean']:.1f}, the best"
     near = [*rows.index[:-1][rows["mean.high"].iloc[:-1] >= best["mean.low"]]][::-1]
     controls = every.drop(rows.index)
-    also = [*controls.index[controls["mean.high"] >= best["mean.low"]]]
+    overlap = (controls["mean.high"] >= best["mean.low"]) & (
+        controls["mean.low"] <= best["mean.high"]
+    )
+    also = [*controls.index[overlap]]
     others = [*map(_named, filter(None, [near])), *(f"{row}, without attention" for row in also)]
     if others:
         text += f"; its interval overlaps with {', and with '.join(others)}"
+    above = controls["mean"][controls["mean.low"] > best["mean.high"]]
+    text += "".join(f". {row}, without attention, has {mean:.1f}" for row, mean in above.items())
     if len(times):
         tied = times[times < TIE * times.iloc[0]]
         fast, ends = [*tied.index], dict.fromkeys(map(ratio_text, tied.iloc[[0, -1]]))

@@ -256,18 +256,21 @@ def _probe_tables(of: Tables) -> list[tuple[str, str]]:
 
 def _options(variants: Mapping[str, Mapping[str, Any]], attentions: Iterable[str]) -> str:
     # `+V` is V as the last layer of A+V.
-    shown = {name for attention in attentions for name in re.split(r"[+*]", attention)}
+    shown: set[str] = set()
+    for attention in attentions:
+        first, *others = re.split(r"(?=\+)|\*", attention)
+        shown |= {first, *others, *(name.removeprefix("+") for name in others)}
     texts = (
         f"{variant} {', '.join(f'{name}={value}' for name, value in options.items())}"
         for variant, options in variants.items()
-        if variant.removeprefix("+") in shown
+        if variant in shown
     )
     return "; ".join(texts)
 
 
 def about(of: Tables) -> list[Line]:
     found: list[Line] = []
-    of_recipes = recipes.of_suite(of.suite)
+    of_recipes, every = recipes.of_suite(of.suite), {row.attention for row in of.suite.rows}
     for question in of.suite.questions:
         answers = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
         pairs = of.pairs[of.pairs["question"] == question.name]
@@ -286,7 +289,7 @@ def about(of: Tables) -> list[Line]:
             "asks": question.asks, "note": question.note, "training":
                 f"{train['steps']:,} steps{batch}, {train.get('optimiser', 'adamw')}, {rate}",
             "model": _model(model),
-            "options": _options(recipe.variants, answers["attention"].unique()) or NOTHING,
+            "options": _options(recipe.variants, {*answers["attention"]} or every) or NOTHING,
             "baseline": strongest(answers) or NOTHING,
             "apart": f"{len(apart)} of {len(tested | apart)}" + f"; {probe}" * bool(len(probes)),
             "has_results": len(answers) > 0,

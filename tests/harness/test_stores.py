@@ -84,7 +84,6 @@ def test_a_record_of_another_schema_is_named_and_left_as_it_is(store, record, ch
 
 
 @cache
-@cache
 def first_of(kind):
     store = kind.within(ROOT / "results")
     return next(store.parse(of) for of in read_lines(ROOT / "results") if of.kind == store.tag)

@@ -9,7 +9,7 @@ import pytest
 
 import harness
 from harness.records import suites
-from reports.advice import advice_text, advise, bytes_in, bytes_text, choices
+from reports.advice import advice_text, advise, bytes_in, bytes_text, choices, decoding
 from reports.advice.rules import OF_NEEDS, best, key_of
 from reports.advice.table import unfinished
 from reports.layer_costs import FORMS
@@ -185,7 +185,8 @@ def test_the_runners_up_are_the_best_results_and_then_the_fastest():
     values["lengths"] = {key: [1024] for key in values["units"]}
     found = advise(values, asked)
     text = " ".join(advice_text(values, asked, found).split())
-    assert "(training, causal, 1,024 tokens); decoding: 1.5 times. Runners-up" in text
+    assert "(training, causal, 1,024 tokens); decoding: 1.5 of softmax's. Runners-up" in text
+    assert decoding(values, asked, "") == decoding(values, asked, "b") == ""
     of_decode = query(**{"pass": "decode"})
     assert "; decoding" not in advice_text(values, of_decode, advise(values, of_decode))
     values["unbeaten"] = {"recall": {"baseline": "a rule (99)", "best": ""}}

@@ -10,7 +10,14 @@ from scipy import stats
 from harness.records.interval import Sample, interval, score_interval
 from harness.records.record import Metric
 from reports import statistics
-from reports.statistics import differences, holm, is_comparable, rank_groups, separable_pairs
+from reports.statistics import (
+    differences,
+    holm,
+    is_comparable,
+    moderated,
+    rank_groups,
+    separable_pairs,
+)  # fmt: skip
 
 
 def sample(*seeds, size=1):
@@ -71,6 +78,7 @@ def separated(rng, seeds, *, rows=6, sd=1.0, failing=0.0, below=0.0) -> np.ndarr
 @pytest.mark.parametrize(("seeds", "options"), [
     (2, {"failing": 0.3}), (3, {"sd": 5.0}), (2, {"failing": 0.5}), (3, {"failing": 0.3}),
     (3, {"failing": 0.5}), (5, {"failing": 0.5, "rows": 12}), (5, {"sd": 5.0}),
+    (2, {"sd": 5.0, "rows": 12}), (3, {"sd": 5.0, "rows": 12}), (3, {"failing": 0.3, "rows": 12}),
 ])  # fmt: skip
 def test_at_most_5_percent_of_tables_separate_equal_rows_whose_seeds_vary_or_fail(seeds, options):
     rng = np.random.default_rng(0)
@@ -81,6 +89,32 @@ def test_rows_that_differ_by_more_than_their_seeds_are_separated():
     rng = np.random.default_rng(0)
     found = [separated(rng, 5, below=25.0)[:3, 3:].mean() for _ in range(50)]
     assert np.mean(found) > 0.9
+
+
+def test_rows_of_three_seeds_are_separated_by_the_variance_of_all(monkeypatch):
+    def found() -> float:
+        rng = np.random.default_rng(0)
+        tables = (separated(rng, 3, rows=12, sd=2.0, below=15.0) for _ in range(60))
+        return float(np.mean([of[:6, 6:].mean() for of in tables]))
+
+    pooled = found()
+    monkeypatch.setattr(statistics, "FEWEST_ROWS", 13)
+    assert pooled > 0.2 > 3 * found()
+
+
+def test_variances_of_seeds_that_differ_more_are_pooled_less_and_none_is_lowered():
+    rng = np.random.default_rng(0)
+    equal, freedom = rng.chisquare(2, 40) / 2, np.full(40, 2.0)
+    found, of_equal = moderated(equal, freedom)
+    assert np.all(found >= equal) and found.min() > 20 * equal.min() and np.all(of_equal > 2.5)
+    # All alike: half of the 40 x 2 degrees of freedom.
+    assert np.all(moderated(np.full(40, 3.0), freedom)[1] == 2 + 40)
+    of_unequal = moderated(equal * np.exp(2 * rng.standard_normal(40)), freedom)[1]
+    assert np.all(of_unequal < of_equal - 0.3)
+    mixed = np.array([0.0, *freedom[1:]])
+    assert moderated(equal, mixed)[0][0] == equal[0] and moderated(equal, mixed)[1][0] == 0
+    for few in (equal[:7], np.zeros(40)):
+        assert moderated(few, freedom[: len(few)])[0].tolist() == few.tolist()
 
 
 @pytest.mark.parametrize(("accuracies", "comparable"), [

@@ -282,6 +282,7 @@ def test_a_page_has_the_options_of_variants_of_each_question(judged):
     named = {"softmax": {"scale": 2, "gate": "channel"}, "+primal": {"rank": 3}, "soft": {"a": 1}}
     found = _options(named, ["softmax", "none+primal"])
     assert found == "softmax scale=2, gate=channel; +primal rank=3"
+    assert _options(named, ["primal", "soft"]) == "soft a=1"
     assert [question["options"] for question in about(judged)] == ["–", "–"]
 
 
@@ -331,6 +332,9 @@ def test_a_suite_with_a_mean_compares_primal_with_softmax_and_names_ties(judged)
     assert f"{start}. At" in found
     matrix["causal"].loc["none", "mean.high"] = 40.5
     assert f"{start}, and with none, without attention. At" in "\n".join(sentences(averaged))
+    matrix["causal"].loc["none", ["mean", "mean.low", "mean.high"]] = [50.0, 49.0, 51.0]
+    assert f"{start}. none, without attention, has 50.0. At" in "\n".join(sentences(averaged))
+    matrix["causal"].loc["none", ["mean", "mean.low", "mean.high"]] = [40.0, 39.0, 40.5]
     matrix["causal"].loc["softmax", "mean.high"] = 40.4
     alone = start.replace("softmax", "none, without attention")
     assert f"{alone}. At" in "\n".join(sentences(averaged))

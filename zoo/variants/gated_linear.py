@@ -80,7 +80,8 @@ def gated_inputs(
         # The gradients of `unbind` are joined in the order of `u`, without another copy.
         q, k, v = (x.transpose(1, 2) for x in u.unflatten(-1, (3, heads, -1)).unbind(2))
         if unit:
-            q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+            # Far shorter vectors than those of a layer would have gradients of any size.
+            q, k = (F.normalize(x, dim=-1, eps=1e-3) for x in (q, k))
         q = layer.apply_rotary(q * q.shape[-1] ** -0.5, positions)
         log_decay = F.logsigmoid(in_heads(logits, heads)) / temperature
         return Inputs(q, layer.apply_rotary(k, positions), v, log_decay)

@@ -7,8 +7,9 @@ State Space Duality", 2024, arXiv 2405.21060, section 3, with the projections of
     S_i = alpha_i S_(i-1) + k_i v_i^T         y_i = S_i^T q_i / sqrt(e)
     out = W_o (swish(W_g x) * Norm_h(y))
 
-It is `gated-linear` with one decay for all channels of a head. The published layer, which couples
-the decay to what is written, is `mamba2`. Time O(n (chunk + e) e), state e^2 per head.
+With `unit`, q_i and k_i are divided by their lengths. It is `gated-linear` with one decay for all
+channels of a head. The published layer, which couples the decay to what is written, is `mamba2`.
+Time O(n (chunk + e) e), state e^2 per head.
 
 Deviations: the form that is not causal is as in `gated-linear`; the paper has the causal form
 alone. Norm_h is a group norm, one group per head.
@@ -36,7 +37,13 @@ def _as_channels(layer: "Ssd", other: Any) -> None:
 
 @variants.register("ssd")
 class Ssd(GatedAttention):
-    """Linear attention with a forget gate for each token and head."""
+    """Linear attention with a forget gate for each token and head.
+
+    Args:
+        size: see `Size`.
+        temperature: the root taken of the gates; a larger one makes the decay slower.
+        unit: whether queries and keys have length 1, as "Mamba2" of arXiv 2506.05233.
+    """
 
     version = "2.0"
     family = "decay"
@@ -49,13 +56,6 @@ class Ssd(GatedAttention):
     def __init__(
         self, size: Size, *, temperature: Annotated[float, Field(gt=0)] = 16.0, unit: bool = False
     ) -> None:
-        """Make the layer.
-
-        Args:
-            size: see `Size`.
-            temperature: the root taken of the gates; a larger one makes the decay slower.
-            unit: whether queries and keys have length 1, as "Mamba2" of arXiv 2506.05233.
-        """
         super().__init__(size)
         self.temperature, self.unit = temperature, unit
         self.decay = nn.Linear(size.dim, size.heads)
