@@ -95,11 +95,12 @@ def differences(samples: Sequence[Sample]) -> Differences:
 
 def moderated(variance: Array, freedom: Array) -> tuple[Array, Array]:
     # The variance over the seeds of each row, with the other rows as its prior, as for genes with
-    # few samples: Smyth, "Linear models and empirical Bayes methods", Statistical Applications in
-    # Genetics and Molecular Biology 3(1), 2004. The less the variances of rows differ, the more
-    # degrees of freedom the prior has. More careful than there: they are taken to differ by one
-    # standard error more than estimated, the prior has half of its degrees of freedom, at most half
-    # of those of all rows, and no variance is lowered. Why: docs/decisions/statistics.md.
+    # few samples: Smyth, "Linear models and empirical Bayes methods for assessing differential
+    # expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3(1), 2004, section 6.
+    # The less the variances of rows differ, the more degrees of freedom the prior has. More careful
+    # than there: they are taken to differ by one standard error more than estimated, the prior has
+    # half of its degrees of freedom, at most half of those of all rows, and no variance is lowered.
+    # Why: docs/decisions/statistics.md.
     several = freedom > 0
     v, d = variance[several], freedom[several]
     if len(v) < FEWEST_ROWS or np.median(v) == 0:

@@ -9,11 +9,9 @@ from torch.nn import functional as F
 
 from tests.zoo.oracle import FORMS, agree, gradients, qkv
 from zoo import projection
-from zoo.contract import Size
 from zoo.kernels import causal_sum, collisions, eager, threads
 from zoo.kernels.collisions import Form, tiled
 from zoo.kernels.rotary import apply_rotary
-from zoo.projection import ShortConvolution
 
 
 def sides(n: int, dtype=torch.float64) -> list[torch.Tensor]:
@@ -70,19 +68,6 @@ def test_the_sum_of_shifted_tokens_is_the_convolution(n, taps, before):
     agree(projection.convolve(u, kernel, before, None), expected, u, kernel)
     again = lambda *of: projection.convolve(*of, before, None)  # noqa: E731
     assert torch.autograd.gradgradcheck(again, (u, kernel), fast_mode=True)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_a_short_convolution_is_the_sum_of_neighbours_and_a_silu(causal):
-    size = Size(dim=6, heads=1, max_len=20, causal=causal, dropout=0.0, short_conv=4)
-    convolution, u = ShortConvolution(size, 5).double(), torch.randn(2, 9, 5).double()
-    # Causal: 4 taps, the last one at the token itself; else 5, the middle one there.
-    taps, here = convolution.taps, 3 if causal else 2
-    assert taps.shape == (4 if causal else 5, 5)
-    for i in range(9):
-        reached = [(t, i + t - here) for t in range(len(taps)) if 0 <= i + t - here < 9]
-        expected = F.silu(sum(taps[t] * u[:, j] for t, j in reached))
-        torch.testing.assert_close(convolution(u)[:, i], expected)
 
 
 def test_a_late_position_is_rotated_exactly_in_fp32():

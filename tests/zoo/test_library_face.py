@@ -95,6 +95,7 @@ def test_layers_in_a_sequential_pass_their_tokens_on_and_a_dropped_loss_is_a_war
 
 @pytest.mark.parametrize(("build", "name", "keywords", "named"), [
     (create, "agf", {"a": -1.0, "b": -1.0}, "agf.a=-1.0"),
+    (create, "primal", {"projections": "dependent", "causal": True}, "projections=dependent"),
     (create, "retention", {"dim": 6}, "dim=6"),
     (create, "mamba3", {"min_step": 1.0}, "mamba3.min_step=1.0"),
     (create, "differential", {"dim": 6, "version": "v1"}, "dim=6"),

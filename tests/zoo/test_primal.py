@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import zoo
-from tests.zoo.oracle import DIM, HEADS, in_half_precision, size
+from tests.zoo.oracle import DIM, HEADS, in_half_precision
 from tests.zoo.primal_oracle import OPTIONS, agree_with_gradients, build, expected
 from zoo import feature_maps
 from zoo.kernels import cosine_map, cosine_map_chunked
@@ -125,15 +125,6 @@ def test_with_equal_directions_a_score_is_the_count_of_tokens_that_equal_its_own
     scores = torch.einsum("bnp,bchps->bnchs", features, weights)
     counts = (tokens[:, :, None] == tokens[:, None]).sum(2).double()
     torch.testing.assert_close(scores, counts[:, :, None, None, None].expand(scores.shape))
-
-
-def test_projections_auto_are_dependent_unless_causal():
-    layer = Primal(size(max_len=50))
-    assert (layer.projections, build("causal").projections) == ("dependent", "independent")
-    assert layer.directions.shape == (2, HEADS, 50, 30)
-    assert Primal(layer.size, rank=4).directions.shape == (2, HEADS, 40, 4)
-    with pytest.raises(UserError, match="projections=dependent uses future tokens"):
-        build("causal", projections="dependent")
 
 
 KERNELS = {
