@@ -5,7 +5,10 @@ import inspect
 import json
 import re
 import warnings
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import lru_cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -73,12 +76,23 @@ def registered(plug_ins: bool) -> dict[str, list[Any]]:
     from tasks.registry import tasks
     from zoo.variants import variants
 
-    kinds = [each.items() if plug_ins else each.built_in() for each in (variants, tasks)]
+    kinds = (each.items() if plug_ins else each.built_in() for each in (variants, tasks))
     return {
-        "variants": [_variant(name, variant) for name, variant in kinds[0]],
-        "tasks": [entry for name, task in kinds[1] if (entry := _task(name, task))],
+        **_entries(*map(tuple, kinds)),
         "budgets": [*recipes.NAMES],
         "suites": [suites.find(name).key for name in suites.names()],
+    }
+
+
+@lru_cache(maxsize=1)
+def _entries(
+    variants: tuple[tuple[str, Any], ...], tasks: tuple[tuple[str, Any], ...]
+) -> dict[str, list[Any]]:
+    # A report asks many times: they are made once as long as the classes are the same.
+    modules = Counter(variant.__module__ for _, variant in variants)
+    return {
+        "variants": [_variant(name, variant, modules) for name, variant in variants],
+        "tasks": [entry for name, task in tasks if (entry := _task(name, task))],
     }
 
 
@@ -90,7 +104,7 @@ def content() -> bytes:
     return "\n".join(["{", ",\n".join(tables), "}\n"]).encode()
 
 
-def _variant(name: str, variant: Any) -> Entry:
+def _variant(name: str, variant: Any, modules: Mapping[str, int]) -> Entry:
     import zoo
 
     docstring = inspect.getdoc(inspect.getmodule(variant)) or ""
@@ -98,7 +112,8 @@ def _variant(name: str, variant: Any) -> Entry:
     blocks = re.findall(r"(?:^ {4,}\S.*\n?(?:\n(?= {4}))?)+", docstring, re.MULTILINE)
     formula = next((inspect.cleandoc(block) for block in blocks if "=" in block), "")
     return {
-        "name": name, **summary(name, variant), "formula": formula, "family": variant.family,
+        "name": name, **_summary(name, variant, modules), "formula": formula,
+        "family": variant.family,
         "version": vars(variant).get("version", ""),
         **asdict(variant.traits),
         "uses": {
@@ -114,9 +129,7 @@ def _variant(name: str, variant: Any) -> Entry:
     }  # fmt: skip
 
 
-def summary(name: str, variant: "type[Attention]") -> dict[str, str]:
-    from zoo.variants import variants
-
+def _summary(name: str, variant: "type[Attention]", modules: Mapping[str, int]) -> dict[str, str]:
     docstring = inspect.getdoc(inspect.getmodule(variant)) or variant.__doc__ or ""
     source = ""
     if paper := paper_of(docstring, name):
@@ -126,8 +139,7 @@ def summary(name: str, variant: "type[Attention]") -> dict[str, str]:
     quadratic = "O(N log N)" if re.search(r"Time O\([^.]*log n", docstring) else "O(N²)"
     cost = "O(N)" if variant.traits.linear else quadratic
     # The docstring of a module of several variants describes none of them.
-    shared = sum(other.__module__ == variant.__module__ for _, other in variants.items()) > 1
-    title = (variant.__doc__ or "") if shared else docstring
+    title = (variant.__doc__ or "") if modules[variant.__module__] > 1 else docstring
     return {"mechanism": title.partition("\n")[0].rstrip("."), "paper": source, "cost": cost}
 
 
