@@ -65,13 +65,13 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
 
 
 def decoding(table: Values, query: Values, row: str) -> str:
-    # What decoding costs, of an answer about another pass of a causal layer.
+    # The cost of decoding, for an answer about another pass of a causal layer.
     (key, _), decode = rules.setting_of(table, query), rules.key_of("decode", True)
     if rules.form_of(key) != CAUSAL or key == decode or table["units"].get(decode) != "ratio":
         return ""
     points = next((of["points"] for of in table["rows"] if of["row"] == row), {})
     values = rules.between(points.get(decode, []), query["length"])
-    return f"; decoding: {ratio_text(values[0])} of softmax's" if values else ""
+    return f"; decoding: {ratio_text(values[0])} of softmax's time" if values else ""
 
 
 def choices(table: Values) -> Values:

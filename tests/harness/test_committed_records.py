@@ -74,10 +74,8 @@ def entry(file: str) -> dict[str, Any]:
 
 def test_identities_and_what_is_outdated_are_as_they_were():
     # One test: another process would read all records again.
-    assert {line: line.name for line in records()} == {
-        line: identity(line)[1] for line in records()
-    }
-    assert {file: entry(file) for file in lines()} == json.loads(FILE.read_text())
+    assert [line.name for line in records()] == [identity(line)[1] for line in records()]
+    assert [(file, entry(file)) for file in lines()] == [*json.loads(FILE.read_text()).items()]
     found = {line: is_outdated(records()[line]) for line in old()}
     assert found == old(), "a process finds other records outdated than pages do"
 

@@ -175,7 +175,7 @@ def test_the_runners_up_are_the_best_results_and_then_the_fastest():
     assert all(of in text for of in figures) and "More steps help." not in text
     text = advice_text(values, asked, found, why=True)
     assert "PyTorch layer" in text and "More steps help." in text
-    # Decoding is named where another pass of a causal layer was asked for, and was measured.
+    # An answer about another pass of a causal layer has the cost of decoding, if it was measured.
     assert "; decoding" not in text
     values["forms"] = {"recall": "causal"}
     values["units"] |= {"train causal": "ratio", "decode causal": "ratio"}
@@ -185,7 +185,7 @@ def test_the_runners_up_are_the_best_results_and_then_the_fastest():
     values["lengths"] = {key: [1024] for key in values["units"]}
     found = advise(values, asked)
     text = " ".join(advice_text(values, asked, found).split())
-    assert "(training, causal, 1,024 tokens); decoding: 1.5 of softmax's. Runners-up" in text
+    assert "(training, causal, 1,024 tokens); decoding: 1.5 of softmax's time. Runners-up" in text
     assert decoding(values, asked, "") == decoding(values, asked, "b") == ""
     of_decode = query(**{"pass": "decode"})
     assert "; decoding" not in advice_text(values, of_decode, advise(values, of_decode))

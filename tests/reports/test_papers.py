@@ -53,6 +53,9 @@ def test_a_published_number_is_within_above_or_below_the_interval(mean, task, su
     runs = answers[["question", "row", "status"]].assign(task=task, best_on_test=41.0)
     (line,) = results(answers, runs, find(f"chen2023-{suite}")).to_dict("records")
     assert (line["published"] == 37.3) == bool(position) and line["published_is"] == position
+    # A row with options is not the paper's.
+    renamed = [of.assign(row="primal[rank=8]") for of in (answers, runs)]
+    assert results(*renamed, find(f"chen2023-{suite}"))["published_is"].tolist() == [""]
 
 
 COST = find("chen2023-cost")

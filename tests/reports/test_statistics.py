@@ -17,7 +17,7 @@ from reports.statistics import (
     moderated,
     rank_groups,
     separable_pairs,
-)  # fmt: skip
+)
 
 
 def sample(*seeds, size=1):
